@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from math import ceil
 from typing import Protocol, TypeAlias
 
 from torch import Tensor
@@ -11,6 +10,18 @@ from torch import Tensor
 from functrain.demo.digits import Batch
 
 Poison: TypeAlias = Callable[[Batch], Batch]
+
+
+SHORTEST = 10
+"""Windows that a run must have, so that three can be spoiled and the rest still train."""
+
+
+class RunTooShortError(ValueError):
+    """A run has so few windows that spoiling three of them would leave no run.
+
+    >>> issubclass(RunTooShortError, ValueError)
+    True
+    """
 
 
 class Batches(Protocol):
@@ -75,7 +86,7 @@ class Poisoned:
 
 
 def poison_plan(batches: int, epochs: int, accumulate: int) -> dict[int, Poison]:
-    """Choose the victims among the windows of a run, past its middle, when there is something to spoil.
+    """Choose the victims among the windows of a run, from its middle on, when there is something to spoil.
 
     One window has a broken first micro-batch, one has only wrong labels, one has only broken micro-batches.
 
@@ -83,6 +94,9 @@ def poison_plan(batches: int, epochs: int, accumulate: int) -> dict[int, Poison]
         batches: in one epoch.
         epochs: of the run.
         accumulate: micro-batches in one window; the last window of an epoch may have fewer.
+
+    Raises:
+        RunTooShortError: fewer than ten windows.
 
     >>> plan = poison_plan(batches=10, epochs=2, accumulate=2)
     >>> {number: poison.__name__ for number, poison in plan.items()}
@@ -93,9 +107,9 @@ def poison_plan(batches: int, epochs: int, accumulate: int) -> dict[int, Poison]
         for epoch in range(epochs)
         for first in range(0, batches, accumulate)
     ]
-    one, two, three = (windows[min(ceil(len(windows) * part), len(windows) - 1)] for part in (0.5, 0.6, 0.8))
-    return {
-        one[0]: broken_pixel,
-        **dict.fromkeys(two, wrong_labels),
-        **dict.fromkeys(three, broken_pixel),
-    }
+    if (found := len(windows)) < SHORTEST:
+        raise RunTooShortError(
+            f"the run has {found} optimizer steps and needs {SHORTEST}: more epochs, or less to accumulate"
+        )
+    one, two, three = windows[found // 2], windows[found * 6 // 10], windows[found * 8 // 10]
+    return {one[0]: broken_pixel, **dict.fromkeys(two, wrong_labels), **dict.fromkeys(three, broken_pixel)}
