@@ -1,0 +1,74 @@
+"""functrain: the training update of PyTorch models as a composition of pure functions.
+
+A hook maps ``(state, stage, will_skip)`` to ``(state, proceed, loss)`` over one immutable pytree; :func:`fold` composes
+hooks by priority, any veto wins, later hooks see it; :class:`Shell` applies the resulting state to real modules,
+optimizers, schedulers and loss scalers.
+"""
+
+from functrain._combinators import every, named, observe, on, prioritized, when
+from functrain._errors import PurityError, SkipLimitError, StructureError
+from functrain._fold import Pipeline, fold
+from functrain._function_hook import hook
+from functrain._hook import Hook, Outcome
+from functrain._select import select
+from functrain._stage import GATED_STAGES, UPDATE_STAGES, Stage
+from functrain._state import TrainState
+from functrain._tree import FrozenMap
+from functrain.hooks import (
+    EMA,
+    Accumulate,
+    ClipAdaptive,
+    ClipNorm,
+    ClipPercentile,
+    ClipValue,
+    ClipZScore,
+    FixedLimit,
+    MedianDeviation,
+    MixedPrecision,
+    MovingMean,
+    SkipNonFinite,
+    SkipSpikes,
+)
+from functrain.shell import History, Shell, Snapshot, fit
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "EMA",
+    "GATED_STAGES",
+    "UPDATE_STAGES",
+    "Accumulate",
+    "ClipAdaptive",
+    "ClipNorm",
+    "ClipPercentile",
+    "ClipValue",
+    "ClipZScore",
+    "FixedLimit",
+    "FrozenMap",
+    "History",
+    "Hook",
+    "MedianDeviation",
+    "MixedPrecision",
+    "MovingMean",
+    "Outcome",
+    "Pipeline",
+    "PurityError",
+    "Shell",
+    "SkipLimitError",
+    "SkipNonFinite",
+    "SkipSpikes",
+    "Snapshot",
+    "Stage",
+    "StructureError",
+    "TrainState",
+    "every",
+    "fit",
+    "fold",
+    "hook",
+    "named",
+    "observe",
+    "on",
+    "prioritized",
+    "select",
+    "when",
+]

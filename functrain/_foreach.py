@@ -1,0 +1,121 @@
+"""Arithmetic over many tensors at once: in place on donated leaves, leaf by leaf on all others.
+
+``torch._foreach_*`` is what the optimizers of torch are made of, but it has no vmap rule and takes one dtype and device
+at a time. Each operation here therefore has two forms that agree bitwise: the caller of the in-place form owns the
+leaves, the functional form is what ``vmap`` and ``torch.compile`` trace.
+"""
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, cast, TypeAlias
+
+import torch
+from torch import Tensor
+
+from functrain._select import Number, beside
+
+Kind: TypeAlias = tuple[torch.device, torch.dtype]
+
+
+def grouped(tensors: Iterable[Tensor]) -> dict[Kind, list[Tensor]]:
+    """Return the tensors by device and dtype, each group and the groups in the order given.
+
+    >>> len(grouped([torch.zeros(1), torch.zeros(2), torch.zeros(1, dtype=torch.float64)]))
+    2
+    """
+    groups: dict[Kind, list[Tensor]] = {}
+    for tensor in tensors:
+        groups.setdefault((tensor.device, tensor.dtype), []).append(tensor)
+    return groups
+
+
+def multiply_(tensors: Sequence[Tensor], factor: Number) -> None:
+    """Multiply donated tensors by one number, in place.
+
+    >>> x = torch.ones(2)
+    >>> multiply_([x], 0.5); x
+    tensor([0.5000, 0.5000])
+    """
+    for group in grouped(tensors).values():
+        torch._foreach_mul_(group, _on_device(factor, group[0]))
+
+
+def scaled(tensor: Tensor, factor: Number) -> Tensor:
+    """Return one tensor times a number, in the tensor's own dtype.
+
+    >>> scaled(torch.ones(1, dtype=torch.bfloat16), torch.tensor(0.5, dtype=torch.float64)).dtype
+    torch.bfloat16
+    """
+    return tensor * _on_device(factor, tensor)
+
+
+def _on_device(factor: Number, tensor: Tensor) -> Any:
+    """Return a factor on the tensor's device; its dtype stays, since a 0-d tensor does not promote."""
+    return factor.to(tensor.device) if isinstance(factor, Tensor) else factor
+
+
+def copy_(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+    """Copy values into donated tensors, converting dtype and device.
+
+    >>> x = torch.zeros(1)
+    >>> copy_([x], [torch.ones(1, dtype=torch.bfloat16)]); x
+    tensor([1.])
+    """
+    if targets:
+        torch._foreach_copy_(list(targets), list(sources))
+
+
+class Pairs:
+    """Tensors to be moved and the tensors they follow, grouped once by device and dtype of the target.
+
+    >>> x = torch.zeros(1)
+    >>> Pairs([x], [torch.ones(1)]).lerp_(0.25); x
+    tensor([0.2500])
+    """
+
+    def __init__(self, targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+        """Group the pairs, whose order within a group stays."""
+        groups: dict[Kind, list[tuple[Tensor, Tensor]]] = {}
+        for target, source in zip(targets, sources, strict=True):
+            groups.setdefault((target.device, target.dtype), []).append((target, source))
+        self._groups = [_split(kind, pairs) for kind, pairs in groups.items()]
+
+    def copy_(self) -> None:
+        """Make every target equal to its source."""
+        for _, targets, sources, _ in self._groups:
+            copy_(targets, sources)
+
+    def lerp_(self, weight: Number) -> None:
+        """Move every target by the double ``weight``: bitwise what ``AveragedModel`` does."""
+        for (device, dtype), targets, sources, alike in self._groups:
+            ends = sources if alike else [source.to(device, dtype) for source in sources]
+            torch._foreach_lerp_(targets, ends, beside(weight, targets[0]))
+
+
+def _split(kind: Kind, pairs: list[tuple[Tensor, Tensor]]) -> tuple[Kind, list[Tensor], list[Tensor], bool]:
+    """Return targets and sources of a group, and whether the sources need no conversion."""
+    sources = [source for _, source in pairs]
+    return kind, [target for target, _ in pairs], sources, all((s.device, s.dtype) == kind for s in sources)
+
+
+def lerped(start: Tensor, end: Tensor, weight: Number) -> Tensor:
+    """Return ``start`` moved towards ``end`` by ``weight``, in the dtype of ``start``.
+
+    >>> lerped(torch.zeros(1), torch.ones(1), 0.25)
+    tensor([0.2500])
+    """
+    return torch.lerp(start, end.to(start.device, start.dtype), beside(weight, start))
+
+
+def norms(tensors: Sequence[Tensor], order: float) -> list[Tensor]:
+    """Return the norm of each tensor, in the order in which torch's own clipping takes them.
+
+    >>> norms([torch.tensor([3.0, 4.0])], 2.0)
+    [tensor(5.)]
+    """
+    found: list[Tensor] = []
+    for group in grouped(tensors).values():
+        found.extend(cast("tuple[Tensor, ...]", torch._foreach_norm(group, order)))
+    return found

@@ -1,0 +1,87 @@
+"""Plain functions as hooks."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+
+from functrain._frozen_map import FrozenMap
+from functrain._hook import Hook, HookFunction, Outcome
+from functrain._select import Flag
+from functrain._stage import Stage
+from functrain._state import TrainState
+
+
+class FunctionHook(Hook):
+    """A plain function ``(state, stage, will_skip) -> (state, proceed, loss)`` as a hook; made by :func:`hook`."""
+
+    function: Any
+    initial: Any = None
+
+    def default_name(self) -> str:
+        """Return the function's own name."""
+        return self.function.__name__
+
+    def init(self, state: TrainState) -> Any:
+        """Build the slot with the function given as ``init``, else keep nothing."""
+        return self.initial(state) if self.initial is not None else FrozenMap()
+
+    def update(self, state: TrainState, stage: Stage, will_skip: Flag) -> Outcome:
+        """Call the function."""
+        return self.function(state, stage, will_skip)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle a decorated function by module and qualified name: the name now means this hook, not the function."""
+        found = _resolve(self.function.__module__, self.function.__qualname__)
+        if not isinstance(found, FunctionHook) or found.function is not self.function:
+            return super().__reduce_ex__(protocol)  # a bare function pickles by reference
+        changes = {name: value for name, value in self if value != getattr(found, name)}
+        return _decorated, (self.function.__module__, self.function.__qualname__, changes)
+
+
+def _resolve(module: str, qualname: str) -> Any:
+    """Return what a qualified name means now, or None."""
+    found: Any = sys.modules.get(module)
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _decorated(module: str, qualname: str, changes: dict[str, Any]) -> Any:
+    """Find a decorated hook again by its name, and give it back its changes."""
+    __import__(module)
+    found = _resolve(module, qualname)
+    return found.model_copy(update=changes) if changes else found
+
+
+def is_plain_function(value: object) -> bool:
+    """Tell functions, methods and partials from other callables: a module or a class is not meant to be a hook."""
+    return isinstance(value, FunctionType | MethodType | BuiltinFunctionType | partial)
+
+
+def hook(function: HookFunction | None = None, /, **options: Any) -> Any:
+    """Turn a plain function into a hook of the same name.
+
+    Args:
+        function: ``(state, stage, will_skip) -> (state, proceed, loss)``; must be pure.
+        options: ``priority``, ``name``, ``stages``, ``writes``, ``publishes``, ``reads``, ``exclusive``,
+            ``rank_local`` as in :class:`Hook`, and ``init(state) -> slot``.
+
+    >>> @hook(stages=Stage.DO_BACKWARD)
+    ... def halve(state, stage, will_skip):
+    ...     return state, True, state.loss / 2
+    >>> halve.name, halve.priority
+    ('halve', 50)
+    """
+    if function is None:
+        return lambda decorated: hook(decorated, **options)
+    if not is_plain_function(function):
+        msg = f"@hook needs a function, got {type(function).__name__}; subclass functrain.Hook for anything else"
+        raise TypeError(msg)
+    if "name" not in options and not getattr(function, "__name__", "").isidentifier():
+        msg = 'a function without a name cannot own a slot; write functrain.hook(function, name="...")'
+        raise ValueError(msg)
+    initial = options.pop("init", None)
+    return FunctionHook(function=function, initial=initial, **options)

@@ -1,0 +1,155 @@
+"""The gradients of a state: whose they are, how large, and how to multiply them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from functrain import _foreach
+from functrain._select import Flag, Number, beside, either, negate, peek, select
+from functrain._state import TrainState
+from functrain._tree import FrozenMap
+
+
+def by_optimizer(state: TrainState) -> dict[str, list[Tensor]]:
+    """Return the gradients that each optimizer would apply, in the order of models and ``named_parameters()``.
+
+    Gradients that no optimizer holds are left out: they change no weight. Without any owners all are listed under "".
+    """
+    return state.grads.derived(("by optimizer", state.owners), lambda: _sort_out(state))
+
+
+def _sort_out(state: TrainState) -> Any:
+    owners = state.owners
+    found: dict[str, list[Tensor]] = {key: [] for key in owners.table} or {"": []}
+    for model, held in state.grads.items():
+        for name, grad in held.items():
+            key = owners.of_parameter(model, name) if owners.table else ""
+            if key is not None:
+                found[key].append(grad)
+    return found
+
+
+def non_finite(state: TrainState) -> dict[str, Flag]:
+    """Return for each optimizer whether one of its gradients holds an inf or a NaN: 0-d bool tensors, no sync."""
+    return {key: _any_non_finite(state, grads) for key, grads in by_optimizer(state).items()}
+
+
+def _any_non_finite(state: TrainState, grads: Sequence[Tensor]) -> Flag:
+    filled = [grad for grad in grads if grad.numel()]
+    if not filled:
+        return False
+    if not state.donated:
+        return torch.stack([grad.isfinite().all().to(filled[0].device) for grad in filled]).all().logical_not()
+    # The largest magnitude cannot overflow, so it is finite iff every element is.
+    largest = [norm.to(filled[0].device, torch.float64) for norm in _foreach.norms(filled, float("inf"))]
+    return torch.stack(largest).isfinite().all().logical_not()
+
+
+def overflowed(state: TrainState, key: str) -> Flag:
+    """Return whether an optimizer's gradients were found non-finite by the loss scaler."""
+    return state.scaler["found_inf"].get(key, False) if state.scaler else False
+
+
+def any_non_finite(state: TrainState) -> Flag:
+    """Return whether a gradient that is about to be applied holds an inf or a NaN."""
+    found: Flag = False
+    for key, bad in non_finite(state).items():
+        found = either(found, select(overflowed(state, key), lambda: False, lambda bad=bad: bad))
+    return found
+
+
+def total_norm(state: TrainState, order: float = 2.0) -> Tensor:
+    """Return one norm over all gradients about to be applied, bitwise that of ``clip_grad_norm_`` where finite.
+
+    Gradients of optimizers that overflowed do not count. Where squares overflow although every gradient is finite,
+    the norm is taken again after division by the largest magnitude.
+
+    Returns:
+        a 0-d tensor of the gradients' real dtype; 0 without gradients.
+    """
+    parts = _norm_parts(state, order)
+    if not parts:
+        return torch.zeros(())
+    plain = torch.linalg.vector_norm(torch.stack(parts), order)
+    return select(peek(plain.isfinite()), lambda: plain, lambda: _rescued(state, order, plain))
+
+
+def _norm_parts(state: TrainState, order: float) -> list[Tensor]:
+    """Return one norm per gradient, on one device, zero where the optimizer overflowed."""
+    parts: list[tuple[str, Tensor]] = []
+    for key, grads in by_optimizer(state).items():
+        found = _foreach.norms(grads, order) if state.donated else [torch.linalg.vector_norm(g, order) for g in grads]
+        parts.extend((key, norm) for norm in found)
+    return [_masked(overflowed(state, key), norm.to(parts[0][1].device)) for key, norm in parts]
+
+
+def _masked(hidden: Flag, norm: Tensor) -> Tensor:
+    """Return zero for a norm that must not count."""
+    return select(hidden, lambda: torch.zeros_like(norm), lambda: norm)
+
+
+def _rescued(state: TrainState, order: float, plain: Tensor) -> Tensor:
+    """Return the norm by way of the largest magnitude, in double; what is truly non-finite stays so."""
+    grads = [(key, grad) for key, held in by_optimizer(state).items() for grad in held if grad.numel()]
+    largest = torch.stack(
+        [_masked(overflowed(state, key), g.abs().amax().to(plain.device, torch.float64)) for key, g in grads]
+    ).amax()
+    parts = [_masked(overflowed(state, key), _norm_of_quotient(g, largest, order)) for key, g in grads]
+    norm = largest * torch.linalg.vector_norm(torch.stack(parts), order)
+    return torch.where(largest > 0, norm, largest).to(plain.dtype)
+
+
+def _norm_of_quotient(grad: Tensor, largest: Tensor, order: float) -> Tensor:
+    quotient = grad / largest.to(grad.device)
+    return torch.linalg.vector_norm(quotient, order, dtype=_wide(grad)).to(largest.device).abs()
+
+
+def _wide(grad: Tensor) -> torch.dtype:
+    """Return the double of a dtype's kind."""
+    return torch.complex128 if grad.is_complex() else torch.float64
+
+
+def limited(state: TrainState, norm: Tensor, limit: Number, will_skip: Flag) -> TrainState:
+    """Return the state with gradients scaled down so that ``norm`` becomes at most ``limit``.
+
+    coefficient = min(1, limit / (norm + 1e-6)), as in ``torch.nn.utils.clip_grad_norm_``. A non-finite norm, and a
+    step that will be skipped, leave the gradients as they are.
+    """
+    coefficient = (beside(limit, norm) / (norm + 1e-6)).clamp(max=1.0)
+    apply = select(will_skip, lambda: torch.zeros_like(norm, dtype=torch.bool), norm.isfinite)
+    coefficient = torch.where(apply, coefficient, 1.0)
+    return state if peek(coefficient == 1.0) is True else multiplied(state, coefficient)
+
+
+def multiplied(state: TrainState, factor: Number) -> TrainState:
+    """Return the state with every gradient times a factor: in place where donated."""
+    if not state.donated:
+        return mapped(state, lambda model, name, grad: _foreach.scaled(grad, factor))
+    _foreach.multiply_([grad for held in state.grads.values() for grad in held.values()], factor)
+    return state
+
+
+def mapped(state: TrainState, function: Callable[[str, str, Tensor], Tensor]) -> TrainState:
+    """Return the state with ``function(model_key, name, grad)`` in place of each gradient."""
+    return state.replace(
+        grads=FrozenMap(
+            {
+                model: FrozenMap({name: function(model, name, grad) for name, grad in held.items()})
+                for model, held in state.grads.items()
+            }
+        )
+    )
+
+
+def replaced(state: TrainState, function: Callable[[str, str, Tensor], Tensor], will_skip: Flag) -> TrainState:
+    """Return the state with mapped gradients unless the step will be skipped; written in place where donated."""
+    after = mapped(state, lambda m, n, g: select(negate(will_skip), lambda: function(m, n, g), lambda: g))
+    if not state.donated:
+        return after
+    for model, held in state.grads.items():
+        _foreach.copy_(list(held.values()), list(after.grads[model].values()))
+    return state

@@ -1,0 +1,134 @@
+"""Hooks under watch: structure, purity and frame are checked at every call."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import torch
+from pydantic import SkipValidation
+from torch import Tensor
+
+from functrain import _tree
+from functrain._combinators import CONTRACT, Wrapper
+from functrain._errors import PurityError, StructureError
+from functrain._fold import Pipeline, pipeline_of
+from functrain._hook import Hook, Outcome
+from functrain._select import Flag
+from functrain._stage import Stage
+from functrain._state import FIELDS, STATIC, TrainState
+from functrain._tree import FrozenMap
+
+
+class Watched(Wrapper):
+    """A hook whose every call is checked; its results are the hook's own."""
+
+    inner: Annotated[Hook, SkipValidation]
+
+    def update(self, state: TrainState, stage: Stage, will_skip: Flag) -> Outcome:
+        """Call the hook between a look at its input and a look at its output."""
+        before = contents(state)
+        outcome = self.inner.update(state, stage, will_skip)
+        after: Any = outcome[0] if isinstance(outcome, tuple) and outcome else None
+        if isinstance(after, TrainState):
+            check_purity(self.inner, stage, before, state)
+            check_structure(self.inner, stage, state, after)
+            check_frame(self.inner, stage, state, after)
+        return outcome
+
+
+def strict_pipeline(pipeline: Pipeline) -> Pipeline:
+    """Return the pipeline with every member under watch, in the same order."""
+    return pipeline_of(Watched(inner=each, **{name: getattr(each, name) for name in CONTRACT}) for each in pipeline)
+
+
+def contents(state: TrainState) -> dict[str, Any]:
+    """Return copies of all leaves by path: version counters miss writes through ``.data`` and by BatchNorm."""
+    found = _tree.paths(state)
+    return {path: leaf.detach().clone() if isinstance(leaf, Tensor) else leaf for path, leaf in found.items()}
+
+
+def check_purity(hook: Hook, stage: Stage, before: dict[str, Any], state: TrainState) -> None:
+    """Refuse a hook that wrote into its input.
+
+    Raises:
+        PurityError: names hook, stage and path.
+    """
+    for path, leaf in _tree.paths(state).items():
+        if path not in before or not same(before[path], leaf):
+            raise PurityError(_complaint(hook, stage, path, "wrote into its input", "return a new tensor instead"))
+
+
+def check_structure(hook: Hook, stage: Stage, before: TrainState, after: TrainState) -> None:
+    """Refuse a state of another structure: structure decides what recompiles and what a checkpoint fits.
+
+    Raises:
+        StructureError: names hook, stage and path.
+    """
+    for name in STATIC:
+        if getattr(before, name) != getattr(after, name):
+            raise StructureError(_complaint(hook, stage, f"state.{name}", "changed a static field", "leave it"))
+    old, new = _kinds(before), _kinds(after)
+    for path in (*old, *new):
+        if old.get(path) != new.get(path):
+            what = f"changed {old.get(path, 'nothing')} into {new.get(path, 'nothing')}"
+            raise StructureError(_complaint(hook, stage, path, what, "build it in init and keep its kind"))
+
+
+def _kinds(state: TrainState) -> dict[str, str]:
+    """Return what must not change of each leaf, by path; the loss is what is threaded, the batch is the user's."""
+    threaded = state.replace(loss=torch.zeros(()), raw_loss=torch.zeros(()), batch=FrozenMap())
+    return {path: _kind(leaf) for path, leaf in _tree.paths(threaded).items()}
+
+
+def _kind(leaf: Any) -> str:
+    """Name shape, dtype and device; a Python number may become a 0-d tensor, as decisions do."""
+    if isinstance(leaf, Tensor) and leaf.ndim:
+        return f"a tensor {tuple(leaf.shape)} {leaf.dtype} on {leaf.device}"
+    if isinstance(leaf, Tensor) and leaf.dtype is not torch.bool:
+        return f"a number {_family(leaf.dtype.is_floating_point)}"
+    if isinstance(leaf, bool | Tensor):
+        return "a flag"
+    if isinstance(leaf, int | float):
+        return f"a number {_family(isinstance(leaf, float))}"
+    return type(leaf).__name__
+
+
+def _family(is_float: bool) -> str:  # noqa: FBT001 - the question itself
+    return "that is real" if is_float else "that is whole"
+
+
+def check_frame(hook: Hook, stage: Stage, before: TrainState, after: TrainState) -> None:
+    """Refuse a change outside the hook's slot, its metrics, the loss and what it declares in ``writes``.
+
+    Raises:
+        PurityError: names hook, stage and path.
+    """
+    allowed = hook.writes | {"loss"}
+    for name in FIELDS:
+        if name not in allowed and (path := _changed(hook, name, before, after)) is not None:
+            remedy = f'declare writes={{"{name}"}} or leave it'
+            raise PurityError(_complaint(hook, stage, path, "changed what it does not own", remedy))
+
+
+def _changed(hook: Hook, name: str, before: TrainState, after: TrainState) -> str | None:
+    """Return the path of the first leaf of a field that changed without leave."""
+    old, new = getattr(before, name), getattr(after, name)
+    if old is new:
+        return None
+    own = {"hooks": {hook.name}, "metrics": set(hook.publishes)}.get(name, set[str]())
+    left = _tree.paths(FrozenMap({k: v for k, v in old.items() if k not in own}) if own else old, f"state.{name}")
+    right = _tree.paths(FrozenMap({k: v for k, v in new.items() if k not in own}) if own else new, f"state.{name}")
+    return next((path for path in (*left, *right) if not same(left.get(path), right.get(path))), None)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Compare two leaves bitwise, NaN equal to NaN."""
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        return a is b or (type(a) is type(b) and (a == b or (a != a and b != b)))  # noqa: PLR0124 - NaN
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return torch.equal(a, b) or bool(((a == b) | (a.isnan() & b.isnan())).all())
+
+
+def _complaint(hook: Hook, stage: Stage, path: str, what: str, remedy: str) -> str:
+    return f"hook {hook.name!r} ({type(hook).__name__}) at {stage.name} {what}: {path}; {remedy}"

@@ -1,0 +1,153 @@
+"""Everything about trees: the immutable record, the registration of all nodes, paths as source text.
+
+A state is read by two pytree libraries: optree (fast, rich paths) and ``torch.utils._pytree`` (the only one that
+``vmap`` and ``torch.compile`` look at). A node that only one of them knows would be a leaf for the other, so every
+node type is registered here, in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self, TypeVar, cast
+
+import optree
+from torch.utils import _pytree as torch_pytree
+
+from functrain._frozen_map import FrozenMap, freeze, thaw, wrap
+
+__all__ = ["FrozenMap", "Record", "freeze", "leaves", "map_leaves", "paths", "record", "structure", "thaw"]
+
+NAMESPACE = "functrain"
+R = TypeVar("R", bound="Record")
+
+
+class Record:
+    """A frozen dataclass that is a pytree node; :meth:`replace` is the only way to another one."""
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with some fields changed; the original stays.
+
+        Copies ``__dict__``, which costs a sixth of ``dataclasses.replace``. Dicts among the changes are frozen.
+
+        Raises:
+            TypeError: a name that is no field.
+        """
+        if not changes.keys() <= self.__dict__.keys():
+            raise TypeError(_unknown_fields(self, changes))
+        new = object.__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        for name, value in changes.items():
+            new.__dict__[name] = freeze(value) if type(value) is dict else value
+        return new
+
+
+def _unknown_fields(record: Record, changes: Mapping[str, Any]) -> str:
+    """Say which names are no fields, and which there are."""
+    unknown = sorted(changes.keys() - record.__dict__.keys())
+    return f"{type(record).__name__} has no field {', '.join(unknown)}; there are {', '.join(record.__dict__)}"
+
+
+def record(*static: str) -> Callable[[type[R]], type[R]]:
+    """Make a class a frozen dataclass and a node of both registries; ``static`` fields are no leaves."""
+
+    def register(cls: type[R]) -> type[R]:
+        made = dataclass(frozen=True, eq=False)(cls)
+        names = tuple(field.name for field in fields(cast("Any", made)) if field.name not in static)
+        _register_record(made, names, static)
+        return made
+
+    return register
+
+
+def _register_record(cls: type[Any], names: tuple[str, ...], static: tuple[str, ...]) -> None:
+    """Register one record class: children by field name, static fields as the node's own data."""
+
+    def flatten(node: Any) -> tuple[list[Any], tuple[Any, ...]]:
+        content = node.__dict__
+        return [content[name] for name in names], tuple(content[name] for name in static)
+
+    def unflatten(own: tuple[Any, ...], children: Any) -> Any:
+        new = object.__new__(cls)
+        new.__dict__.update(zip(names, children, strict=True))
+        new.__dict__.update(zip(static, own, strict=True))
+        return new
+
+    def with_keys(node: Any) -> tuple[list[tuple[Any, Any]], tuple[Any, ...]]:
+        children, own = flatten(node)
+        return [(torch_pytree.GetAttrKey(name), child) for name, child in zip(names, children, strict=True)], own
+
+    _register(cls, flatten, unflatten, with_keys, lambda _: names, optree.GetAttrEntry)
+
+
+def _register(  # noqa: PLR0913 - the two registries ask for these six facts about a node
+    cls: type[Any],
+    flatten: Callable[[Any], tuple[list[Any], Any]],
+    unflatten: Callable[[Any, Any], Any],
+    with_keys: Callable[[Any], tuple[list[tuple[Any, Any]], Any]],
+    entries: Callable[[Any], tuple[Any, ...]],
+    entry_type: type[optree.PyTreeEntry],
+) -> None:
+    """Register a node type in torch's registry and in optree's."""
+    torch_pytree.register_pytree_node(
+        cls,
+        flatten,
+        lambda children, own: unflatten(own, children),
+        flatten_with_keys_fn=with_keys,
+        serialized_type_name=f"functrain.{cls.__name__}",
+    )
+    optree.register_pytree_node(
+        cls,
+        lambda node: (*flatten(node), entries(node)),
+        unflatten,
+        path_entry_type=entry_type,
+        namespace=NAMESPACE,
+    )
+
+
+def _flatten_map(node: FrozenMap[Any]) -> tuple[list[Any], tuple[Any, ...]]:
+    return list(node.values()), tuple(node)
+
+
+def _unflatten_map(keys: tuple[Any, ...], values: Any) -> FrozenMap[Any]:
+    return wrap(dict(zip(keys, values, strict=True)))
+
+
+def _flatten_map_with_keys(node: FrozenMap[Any]) -> tuple[list[tuple[Any, Any]], tuple[Any, ...]]:
+    return [(torch_pytree.MappingKey(key), value) for key, value in node.items()], tuple(node)
+
+
+_register(FrozenMap, _flatten_map, _unflatten_map, _flatten_map_with_keys, tuple, optree.MappingEntry)
+
+
+def leaves(tree: Any) -> list[Any]:
+    """Return the leaves of a tree in its own order.
+
+    >>> leaves(FrozenMap({"b": 1, "a": (2, 3)}))
+    [1, 2, 3]
+    """
+    return optree.tree_leaves(tree, namespace=NAMESPACE)
+
+
+def map_leaves(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    """Return a tree of the same structure with ``function`` applied leaf by leaf.
+
+    >>> map_leaves(lambda a, b: a + b, FrozenMap({"x": 1}), FrozenMap({"x": 2}))
+    FrozenMap({'x': 3})
+    """
+    return optree.tree_map(function, tree, *others, namespace=NAMESPACE)
+
+
+def structure(tree: Any) -> optree.PyTreeSpec:
+    """Return the structure of a tree, to be compared with ``==``."""
+    return optree.tree_structure(tree, namespace=NAMESPACE)
+
+
+def paths(tree: Any, root: str = "state") -> dict[str, Any]:
+    """Return every leaf under its path as source text, which evaluates to the leaf.
+
+    >>> paths(FrozenMap({"main": {"0.weight": 1}}), "state.params")
+    {'state.params["main"]["0.weight"]': 1}
+    """
+    accessors, found, _ = optree.tree_flatten_with_accessor(tree, namespace=NAMESPACE)
+    return {accessor.codify(root).replace("'", '"'): leaf for accessor, leaf in zip(accessors, found, strict=True)}

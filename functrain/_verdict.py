@@ -1,0 +1,74 @@
+"""What a hook returned, checked before anything acts on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from functrain._hook import Hook, Outcome
+from functrain._stage import GATED_STAGES, Stage
+from functrain._state import TrainState
+
+
+def checked_outcome(member: Hook, stage: Stage, outcome: Any) -> Outcome:
+    """Return what a hook returned as an :class:`Outcome`.
+
+    Raises:
+        TypeError: not three values, no TrainState, or at a gated stage ``proceed`` that is no verdict.
+    """
+    if not isinstance(outcome, tuple) or len(outcome) != 3:  # pyright: ignore[reportUnknownArgumentType]
+        raise TypeError(
+            f"{_place(member, stage)} must return (state, proceed, loss); got {_kind(outcome)}. "
+            "Return functrain.Outcome(state, True, state.loss) to change nothing."
+        )
+    state, proceed, loss = outcome  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(state, TrainState):
+        raise TypeError(f"{_place(member, stage)} must return a TrainState first; got {_kind(state)}.")
+    if stage in GATED_STAGES:
+        _check_proceed(member, stage, proceed)
+    return Outcome(state, proceed, loss)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _check_proceed(member: Hook, stage: Stage, proceed: Any) -> None:
+    """Refuse anything but a bool or a 0-d bool tensor; truthiness would hide a forgotten return."""
+    if isinstance(proceed, bool) or (
+        isinstance(proceed, Tensor) and proceed.dtype is torch.bool and proceed.ndim == 0
+    ):
+        return
+    raise TypeError(
+        f"{_place(member, stage)} must return a bool or a 0-d bool tensor as proceed; got {_kind(proceed)}. "
+        "Return True to proceed or False to skip."
+    )
+
+
+def checked_loss(loss: Any, name: str, stage: Stage) -> Tensor:
+    """Return the loss that goes into the backward.
+
+    Raises:
+        TypeError: None or no tensor.
+        ValueError: a tensor of more than zero dimensions.
+    """
+    if not isinstance(loss, Tensor):
+        raise TypeError(
+            f"{name!r} did not provide a tensor loss at {stage.name}; got {_kind(loss)}. "
+            "Return state.loss to leave the loss as it is."
+        )
+    if loss.ndim:
+        raise ValueError(
+            f"{name!r} provided a loss of shape {tuple(loss.shape)} at {stage.name}; a backward needs a scalar. "
+            "Reduce it: loss.mean() or loss.sum()."
+        )
+    return loss
+
+
+def _place(member: Hook, stage: Stage) -> str:
+    return f"{type(member).__name__} {member.name!r} at {stage.name}"
+
+
+def _kind(value: Any) -> str:
+    """Name the type of a value, with shape and dtype where it is a tensor."""
+    if isinstance(value, Tensor):
+        return f"a Tensor of shape {tuple(value.shape)} and dtype {value.dtype}"
+    return type(value).__name__

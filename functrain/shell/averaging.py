@@ -1,0 +1,155 @@
+"""Using averages: in the model for a while, or as a module of their own."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from functrain import _foreach
+from functrain._combinators import innermost
+from functrain._state import TrainState
+from functrain.hooks.ema import EMA
+from functrain.shell.driver import Driver
+from functrain.shell.names import named_buffers, named_parameters, unwrapped
+
+Kept: TypeAlias = dict[str, dict[str, Tensor]]
+
+
+class Averages:
+    """Hands out what the EMA hooks of a pipeline keep in their slots."""
+
+    def __init__(self, driver: Driver) -> None:
+        """Nothing is swapped in, nothing is built."""
+        self._driver = driver
+        self._held: dict[str, tuple[str, Kept]] = {}
+        self._modules: dict[str, nn.Module] = {}
+
+    @property
+    def active(self) -> bool:
+        """Whether a model holds averaged weights at the moment."""
+        return bool(self._held)
+
+    def hook(self, name: str) -> EMA:
+        """Return an EMA of the pipeline by name.
+
+        Raises:
+            KeyError: lists the averages there are.
+        """
+        found = {each.name: innermost(each) for each in self._driver.pipeline}
+        averages = {key: each for key, each in found.items() if isinstance(each, EMA)}
+        if name not in averages:
+            msg = f"no average named {name!r}; this pipeline keeps {sorted(averages)}"
+            raise KeyError(msg)
+        return averages[name]
+
+    def ready(self, name: str) -> tuple[EMA, Any]:
+        """Return an EMA and its slot once there is an average.
+
+        Raises:
+            RuntimeError: before the first update; says when that will be.
+        """
+        hook, slot = self.hook(name), self._driver.state.slot(name)
+        if not slot["n_averaged"]:
+            msg = (
+                f"{name!r} has not initialized its average: the first update comes with the first executed step that is "
+                f"eligible (start_step={hook.start_step}, update_every={hook.update_every}); so far "
+                f"{slot['completed']} steps are completed"
+            )
+            raise RuntimeError(msg)
+        return hook, slot
+
+    @contextmanager
+    def swapped(self, name: str) -> Iterator[None]:
+        """Swap the averaged values in, and the raw ones back whatever happens."""
+        hook, slot = self.ready(name)
+        if name in self._held:
+            yield
+            return
+        kept = self._swap_in(hook.model_key, slot)
+        self._held[name] = (hook.model_key, kept)
+        try:
+            yield
+        finally:
+            del self._held[name]
+            self._write(hook.model_key, kept)
+
+    def _swap_in(self, key: str, slot: Any) -> Kept:
+        """Write the average into the model's own storage and return copies of what was there."""
+        models = self._driver.applier.models
+        models.refresh_params()
+        models.refresh_buffers()
+        live = {"params": models.params[key], "buffers": models.buffers[key]}
+        new = {"params": slot["shadow"], "buffers": slot["buffers"]}
+        kept = {kind: {name: live[kind][name].clone() for name in new[kind]} for kind in new}
+        self._write(key, new)
+        return kept
+
+    def _write(self, key: str, values: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Copy values into the model's parameters and buffers."""
+        models = self._driver.applier.models
+        with torch.no_grad():
+            for kind, held in (("params", models.params[key]), ("buffers", models.buffers[key])):
+                _foreach.copy_([held[name] for name in values[kind]], list(values[kind].values()))
+
+    def raw(self, state: TrainState) -> TrainState:
+        """Return the state as it is without any swap: what a checkpoint taken inside must hold."""
+        for key, kept in reversed(self._held.values()):
+            params = state.params | {key: state.params[key] | kept["params"]}
+            buffers = state.buffers | {key: state.buffers[key] | kept["buffers"]}
+            state = state.replace(params=params, buffers=buffers)
+        return state
+
+    def module(self, name: str, module_factory: Callable[[], nn.Module] | None) -> nn.Module:
+        """Return the module of an average, refreshed; built once, by the factory or as a copy of the model."""
+        hook, slot = self.ready(name)
+        source = unwrapped(self._driver.applier.models.modules[hook.model_key])
+        if name not in self._modules:
+            self._modules[name] = _built(module_factory or (lambda: detached_copy(source)))
+        _load(self._modules[name], source, self.raw(self._driver.state), hook.model_key, slot)
+        return self._modules[name]
+
+
+def _built(factory: Callable[[], nn.Module]) -> nn.Module:
+    """Make a module for averages and let it repair itself, before any weight is loaded."""
+    made = factory().requires_grad_(requires_grad=False)
+    repair = getattr(made, "modify_ema_methods", None)
+    if callable(repair):
+        repair()
+    return made
+
+
+def detached_copy(module: nn.Module) -> nn.Module:
+    """Return a deep copy of a module that may hold tensors of a graph, which ``deepcopy`` alone refuses.
+
+    >>> detached_copy(nn.Linear(1, 1)).weight.shape
+    torch.Size([1, 1])
+    """
+    memo = {
+        id(value): value.detach().clone()
+        for part in module.modules()
+        for value in vars(part).values()
+        if isinstance(value, Tensor) and not value.is_leaf
+    }
+    return copy.deepcopy(module, memo)
+
+
+def _load(target: nn.Module, source: nn.Module, raw: TrainState, key: str, slot: Any) -> None:
+    """Write averages into a module, tensor by tensor on the device and in the dtype of the source."""
+    values = {**raw.params[key], **raw.buffers[key], **slot["shadow"], **slot["buffers"]}
+    like = _tensors(source)
+    with torch.no_grad():
+        for name, leaf in _tensors(target).items():
+            if (leaf.device, leaf.dtype) != (like[name].device, like[name].dtype):
+                leaf.data = leaf.data.to(like[name].device, like[name].dtype)
+            leaf.copy_(values[name])
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Return parameters and buffers by plain name."""
+    buffers = {name: held[own] for name, (held, own) in named_buffers(module).items()}
+    return {**named_parameters(module), **buffers}

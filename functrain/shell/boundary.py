@@ -1,0 +1,146 @@
+"""From the backward to the advanced clock: what every micro-batch and every flush does about the optimizers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from functrain import _scaler, _tree
+from functrain._clock import any_of
+from functrain._errors import SkipLimitError
+from functrain._gradients import non_finite
+from functrain._hook import Hook
+from functrain._select import Flag, either
+from functrain._stage import Stage
+from functrain._state import TrainState
+from functrain._tree import FrozenMap
+from functrain.hooks.precision import all_overflowed
+from functrain.shell.driver import Driver, Phase
+
+
+def run_step(driver: Driver) -> None:
+    """Unscale, let the hooks speak, step or skip, settle the scaler: DO_OPTIMIZER_STEP and what surrounds it."""
+    boundary = bool(driver.state.window.boundary)
+    if boundary:
+        driver.phase = Phase.BACKWARD  # gradients may be written from here on
+        with torch.no_grad():
+            driver.state = driver.applier.write(_scaler.unscaled(driver.state))
+    driver.fire(Stage.BEFORE_OPTIMIZER_STEP)
+    empty = boundary and not driver.state.window.entered
+    proceed = driver.fire(Stage.DO_OPTIMIZER_STEP, empty)
+    driver.state, going = resolved(_rechecked(driver, proceed), proceed)
+    _act(driver, proceed=going and boundary)
+    driver.fire(Stage.AFTER_OPTIMIZER_STEP, not _ran(driver.state, proceed=going and boundary))
+
+
+def _act(driver: Driver, *, proceed: bool) -> None:
+    """Step what may step; from here on the step counts."""
+    if not proceed and not driver.state.scaler:
+        driver.state = driver.state.replace(stepped=driver.waiting)
+        return
+    try:
+        driver.state = driver.applier.step(driver.state, proceed)
+    except BaseException as error:
+        _count_partial(driver, getattr(error, "partial", []))
+        raise
+    if any_of(driver.state.stepped):
+        driver.phase = Phase.STEPPED
+    if driver.precision is not None and driver.state.scaler:
+        driver.state = driver.applier.settle(driver.state, driver.state.hooks[driver.precision.name])
+
+
+def _count_partial(driver: Driver, done: list[str]) -> None:
+    """After an optimizer raised, let those that had stepped count; if none had, nothing has happened."""
+    if done:
+        driver.state = driver.state.replace(stepped=FrozenMap({key: key in done for key in driver.waiting}))
+        driver.phase = Phase.STEPPED
+
+
+def _ran(state: TrainState, *, proceed: bool) -> bool:
+    """Tell whether the update was executed; without optimizers the verdict alone decides."""
+    return bool(any_of(state.stepped)) if state.stepped else proceed
+
+
+def finish(driver: Driver, *, presented: bool) -> None:
+    """Advance the clock and close the window: a skipped one is emptied at once."""
+    state = driver.state
+    boundary, ran = bool(state.window.boundary), bool(any_of(state.stepped))
+    skipped = boundary and not ran and bool(state.stepped)  # without optimizers there is nothing to skip
+    clock = state.clock.updated(skipped or ran, state.stepped, ran)
+    driver.state = state.replace(clock=clock.presented() if presented else clock)
+    if skipped:
+        driver.discard_window()
+    elif boundary:
+        driver.state = driver.state.replace(window=driver.state.window.emptied())
+
+
+def resolved(state: TrainState, proceed: Flag) -> tuple[TrainState, bool]:
+    """Return the state and the verdict with every decision as a Python bool, by one transfer from the device."""
+    found = state.scaler.get("found_inf", FrozenMap())
+    flags = (proceed, state.vetoes, found)
+    waiting = [flag for flag in _tree.leaves(flags) if isinstance(flag, Tensor)]
+    if waiting:
+        answers = iter(_transferred(waiting))
+        flags = _tree.map_leaves(lambda flag: next(answers) if isinstance(flag, Tensor) else flag, flags)
+        state = state.replace(vetoes=flags[1])
+    if state.scaler:
+        state = state.replace(scaler=state.scaler | {"found_inf": flags[2]})
+    return state, flags[0]
+
+
+def _transferred(flags: list[Tensor]) -> list[bool]:
+    """Read 0-d bool tensors with one transfer."""
+    device = flags[0].device
+    if device.type == "cpu" and all(flag.device.type == "cpu" for flag in flags):
+        return [bool(flag) for flag in flags]
+    return torch.stack([flag.to(device, non_blocking=True) for flag in flags]).tolist()
+
+
+def _rechecked(driver: Driver, proceed: Flag) -> TrainState:
+    """Return the state with overflow judged again, if a hook that ran after the judge may have caused it."""
+    state = driver.state
+    if not state.scaler or proceed is False or not _writers_after_judge(driver):
+        return state
+    with torch.no_grad():
+        again = non_finite(state)
+    old = state.scaler["found_inf"]
+    found = FrozenMap({key: either(flag, again.get(key, False)) for key, flag in old.items()})
+    state = state.replace(scaler=state.scaler | {"found_inf": found})
+    stage, name = Stage.DO_OPTIMIZER_STEP, driver.precision.name if driver.precision else ""
+    return state.replace(vetoes=state.vetoes | {stage: state.vetoes[stage] | {name: all_overflowed(state)}})
+
+
+def _writers_after_judge(driver: Driver) -> bool:
+    """Tell whether a hook behind MixedPrecision could make finite gradients infinite."""
+    members = driver.pipeline.claimants(Stage.DO_OPTIMIZER_STEP)
+    judge = next(place for place, each in enumerate(members) if each.exclusive == "precision")
+    return any(not each.keeps_finite for each in members[judge + 1 :])
+
+
+def check_limits(driver: Driver) -> None:
+    """Raise once more skips have come in a row than a hook that vetoed allows.
+
+    Raises:
+        SkipLimitError: names the hook, the count and the first batch.
+    """
+    clock = driver.state.clock
+    for each in driver.pipeline if clock.consecutive_skips else ():
+        limit = getattr(each, "max_consecutive", None)
+        if limit is not None and clock.consecutive_skips > limit and _vetoed(driver.state, each):
+            raise SkipLimitError(_past_limit(each, limit, driver.state))
+
+
+def _vetoed(state: TrainState, member: Hook) -> bool:
+    """Tell whether a hook is a reason for this skip: it dropped the micro-batch or vetoed the step."""
+    return any(bool(state.veto(stage, member.name)) for stage in (Stage.DO_BACKWARD, Stage.DO_OPTIMIZER_STEP))
+
+
+def _past_limit(member: Hook, limit: Any, state: TrainState) -> str:
+    clock = state.clock
+    return (
+        f"{member.name!r} skipped again: {clock.consecutive_skips} optimizer steps in a row were skipped since batch "
+        f"{clock.skipping_since}, and max_consecutive={limit}; the weights are those of step {clock.step}. "
+        "Look at state.vetoes and the losses since then; a larger max_consecutive only hides it"
+    )

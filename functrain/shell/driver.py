@@ -1,0 +1,94 @@
+"""The state of a shell on its way through the stages, and the way back when something raises."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, ExitStack
+from enum import Enum
+from typing import Any
+
+import torch
+
+from functrain._combinators import innermost
+from functrain._fold import Pipeline
+from functrain._select import Flag, negate
+from functrain._stage import GATED_STAGES, Stage
+from functrain._state import TrainState
+from functrain._tree import FrozenMap
+from functrain.shell.apply import Applier
+
+
+class Phase(Enum):
+    """How far a micro-batch has come: what an exception leaves behind depends on it."""
+
+    FORWARD = "before the backward; the state is as before the batch"
+    BACKWARD = "after the backward had begun and before the optimizers ran; the open window was emptied"
+    STEPPED = "after the optimizers ran; the step counts"
+
+
+class Driver:
+    """Fires stages, writes what hooks changed, and recovers."""
+
+    def __init__(self, pipeline: Pipeline, applier: Applier, state: TrainState) -> None:
+        """Start from a first state; ``pipeline`` is what runs, possibly with checks around its members."""
+        self.pipeline, self.applier, self.state = pipeline, applier, state
+        self.phase = Phase.FORWARD
+        self.accumulate = innermost(pipeline.member("accumulate"))
+        self.precision = innermost(pipeline.member("precision"))
+        self.device = state.params and next((t.device for held in state.params.values() for t in held.values()), None)
+        self.pristine: FrozenMap[Any] = state.vetoes
+        self.nothing = torch.full((), float("nan"))
+        self.unpublished: FrozenMap[Any] = state.metrics
+        self.waiting = state.stepped
+        self.autocasting = False
+
+    def fire(self, stage: Stage, will_skip: Flag = False) -> Flag:  # noqa: FBT002 - the name of the contract
+        """Run the fold of a stage on the state and return its verdict; without claimants it costs nothing."""
+        if not self.pipeline.claimants(stage):
+            return negate(will_skip)
+        proceed = negate(will_skip)
+        with ExitStack() as stack:
+            self._shield(stack, stage)
+            for self.state, proceed in self.pipeline.scan(self.state, stage, will_skip):  # noqa: B020 - kept on errors
+                pass
+        self.state = self.applier.write(self.state)
+        return proceed if stage in GATED_STAGES else True
+
+    def _shield(self, stack: ExitStack, stage: Stage) -> None:
+        """Keep hooks out of autocast, and out of the graph except where the loss is threaded."""
+        if stage not in WITH_GRAPH:
+            stack.enter_context(torch.no_grad())
+        if self.autocasting:
+            stack.enter_context(torch.autocast(self.device_type(), enabled=False))
+
+    def device_type(self) -> str:
+        """Return the type of the device that the models are on."""
+        return self.device.type if self.device else "cpu"
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Return the autocast of the pipeline's precision."""
+        dtype = self.state.autocast
+        return torch.autocast(self.device_type(), dtype, enabled=dtype is not None)
+
+    def discard_window(self) -> None:
+        """Empty the open window: gradients, numbers, and what hooks keep of it."""
+        state = self.applier.discard_gradients(self.state)
+        slots = {each.name: each.reset(state.hooks[each.name]) for each in self.pipeline}
+        self.state = state.replace(window=state.window.emptied(), hooks=state.hooks | slots)
+
+    def recover(self, before: TrainState, error: BaseException) -> None:
+        """Return to a state that training can go on from, and say in the error which one."""
+        error.add_note(f"functrain: in batch {before.clock.batch}, {self.phase.value}")
+        if self.phase is Phase.STEPPED:
+            self.state = self.applier.write(self.state)
+            return
+        self.state = self.applier.read_gradients(self.applier.refreshed(before))
+        if self.phase is Phase.BACKWARD:
+            self.discard_window()
+
+    def window_is_open(self) -> bool:
+        """Tell whether micro-batches wait for a boundary."""
+        return self.accumulate is not None and bool(self.state.hooks[self.accumulate.name]["position"])
+
+
+WITH_GRAPH = frozenset({Stage.AFTER_LOSS, Stage.BEFORE_BACKWARD, Stage.DO_BACKWARD})
+"""The stages at which ``state.loss`` carries a graph that hooks may extend."""

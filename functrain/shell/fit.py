@@ -1,0 +1,198 @@
+"""The loop over epochs and batches, for those who do not want to write it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, nullcontext
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from functrain._combinators import innermost
+from functrain._stage import Stage
+from functrain.hooks.ema import EMA
+from functrain.shell.flush import close_epoch, finish_training, flush_window
+from functrain.shell.history import History
+from functrain.shell.shell import Shell
+
+Loss: TypeAlias = Callable[[Any, Any], Tensor]
+Validate: TypeAlias = Callable[[Any], Any]
+
+
+def fit(  # noqa: PLR0913 - the parts of a loop
+    shell: Shell,
+    loader: Iterable[Any],
+    loss_fn: Loss,
+    epochs: int,
+    forward: Callable[[Any, Any], Any] | None = None,
+    validate: Validate | None = None,
+    validate_with: str | None = None,
+    progress: bool = True,  # noqa: FBT001, FBT002 - the name of the design
+) -> History:
+    """Train for some epochs, counted in batches, and fire all 18 stages in order.
+
+    Args:
+        shell: what to train.
+        loader: iterated once per epoch.
+        loss_fn: ``loss_fn(model, batch)``; with ``forward`` it is ``loss_fn(forward(model, batch), batch)``.
+        epochs: passes over the loader.
+        forward: ``forward(model, batch) -> out``.
+        validate: ``validate(model)`` after each epoch, in eval mode, without gradients, on averaged weights once there
+            are any; returns a number ("total_loss") or a mapping of numbers.
+        validate_with: which average to use, where one model has several.
+        progress: show a bar with loss, steps and skips.
+
+    Returns:
+        the :class:`History` of the run. ``model`` is the module where there is one, else the mapping by key.
+
+    Raises:
+        ValueError: two averages of one model and no ``validate_with``.
+        SkipLimitError: too many skips in a row.
+
+    >>> from functrain import ClipNorm
+    >>> model = nn.Linear(1, 1)
+    >>> shell = Shell(model, torch.optim.SGD(model.parameters(), lr=0.1), ClipNorm(max_norm=1.0))
+    >>> history = fit(shell, [torch.ones(2, 1)] * 3, lambda model, x: model(x).square().mean(), 2, progress=False)
+    >>> len(history.to_records()), shell.state.clock.epoch
+    (6, 2)
+    """
+    return _Run(shell, loss_fn, forward, validate, validate_with).run(loader, epochs, progress=progress)
+
+
+class _Run:
+    """One call of fit."""
+
+    def __init__(self, shell: Shell, loss_fn: Loss, forward: Any, validate: Any, validate_with: str | None) -> None:
+        self.shell, self.loss_fn, self.forward, self.validate = shell, loss_fn, forward, validate
+        self.driver = shell._driver  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - fit is the shell's own loop
+        modules = self.driver.applier.models.modules
+        self.model: Any = next(iter(modules.values())) if len(modules) == 1 else dict(modules)
+        self.averages = _chosen_averages(shell, validate_with) if validate else []
+        self.history = History()
+
+    def run(self, loader: Iterable[Any], epochs: int, *, progress: bool) -> History:
+        """Run the epochs."""
+        total = _length(loader)
+        with tqdm(total=total and total * epochs, disable=not progress, unit="batch") as bar:
+            self.driver.fire(Stage.BEFORE_TRAINING)
+            for _ in range(epochs):
+                self._run_epoch(loader, bar)
+            finish_training(self.driver)
+        return self.history
+
+    def _run_epoch(self, loader: Iterable[Any], bar: Any) -> None:
+        """Run one pass over the loader, close its window, validate."""
+        self.driver.fire(Stage.BEFORE_EPOCH)
+        for batch, last in with_last(loader):
+            self._run_batch(batch, last=last)
+            self.history.record(self.driver.state)
+            self._show(bar)
+        flush_window(self.driver)
+        self.driver.fire(Stage.AFTER_EPOCH)
+        if self.validate is not None:
+            self._run_validation()
+        close_epoch(self.driver)
+
+    def _run_batch(self, batch: Any, *, last: bool) -> None:
+        """Run one micro-batch through its stages."""
+        with self.shell.batch(batch, last):
+            self.driver.fire(Stage.BEFORE_FORWARD)
+            out = self.forward(self.model, batch) if self.forward else self.loss_fn(self.model, batch)
+            self.driver.fire(Stage.AFTER_FORWARD)
+            self.driver.fire(Stage.BEFORE_LOSS)
+            self._fire_after_loss(loss := self.loss_fn(out, batch) if self.forward else out)
+            self.shell.update(loss)
+        self.driver.fire(Stage.AFTER_BATCH)
+
+    def _fire_after_loss(self, loss: Any) -> None:
+        """Let hooks look at the loss before the update begins."""
+        if isinstance(loss, Tensor):
+            self.driver.state = self.driver.state.replace(loss=loss, raw_loss=loss)
+        self.driver.fire(Stage.AFTER_LOSS)
+
+    def _show(self, bar: Any) -> None:
+        """Advance the bar; its text is made, and the loss read, only when the bar is drawn."""
+        if bar.update(1):
+            state = self.driver.state
+            bar.set_postfix(
+                loss=f"{float(state.raw_loss):.4g}", steps=state.clock.step, skips=state.clock.skipped, refresh=False
+            )
+
+    def _run_validation(self) -> None:
+        """Validate on averaged weights where there are any, in eval mode, and tell hooks and schedulers."""
+        with ExitStack() as stack:
+            for name in self.averages:
+                updated = self.driver.state.hooks[name]["n_averaged"] > 0
+                stack.enter_context(self.shell.averaged(name) if updated else nullcontext())
+            stack.enter_context(evaluating(self.driver.applier.models.modules.values()))
+            summary = _summary(self.validate(self.model) if self.validate else 0.0)
+        self.history.record_validation(self.driver.state, summary)
+        self.shell.validated(summary, metric=_first_metric)
+
+
+def _first_metric(summary: Mapping[str, Any]) -> Any:
+    """Return the total loss of a summary, else its first number."""
+    return summary["total_loss"] if "total_loss" in summary else next(iter(summary.values()))
+
+
+def _summary(found: Any) -> dict[str, Any]:
+    """Return what a validation gave as a dict; a number is the total loss."""
+    return {str(key): value for key, value in found.items()} if isinstance(found, Mapping) else {"total_loss": found}
+
+
+def evaluating(modules: Iterable[nn.Module]) -> ExitStack:
+    """Return a context in which modules are in eval mode and nothing is recorded for gradients."""
+    stack = ExitStack()
+    stack.enter_context(torch.no_grad())
+    for module in (part for each in modules for part in each.modules()):
+        if module.training:
+            stack.callback(setattr, module, "training", True)  # noqa: FBT003 - the value of an attribute
+            module.training = False
+    return stack
+
+
+def _chosen_averages(shell: Shell, wanted: str | None) -> list[str]:
+    """Return the averages to validate with: each model's own, or the one asked for."""
+    found = [(each.name, innermost(each)) for each in shell.pipeline]
+    keys = {name: each.model_key for name, each in found if isinstance(each, EMA)}
+    if wanted is not None:
+        if wanted not in keys:
+            msg = f"no average named {wanted!r}; this pipeline keeps {sorted(keys)}"
+            raise KeyError(msg)
+        return [name for name, key in keys.items() if name == wanted or key != keys[wanted]]
+    return _one_each(keys)
+
+
+def _one_each(keys: Mapping[str, str]) -> list[str]:
+    """Return the averages, refusing two of one model."""
+    owner: dict[str, str] = {}
+    for name, key in keys.items():
+        if key in owner:
+            msg = f"{owner[key]!r} and {name!r} both average model {key!r}; say which: fit(..., validate_with={name!r})"
+            raise ValueError(msg)
+        owner[key] = name
+    return list(keys)
+
+
+def with_last(loader: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
+    """Yield each batch with whether it is the last: one batch of look-ahead, so no length is needed.
+
+    >>> list(with_last("ab"))
+    [('a', False), ('b', True)]
+    """
+    batches = iter(loader)
+    for current in batches:
+        for following in batches:
+            yield current, False
+            current = following  # noqa: PLW2901 - the look-ahead
+        yield current, True
+
+
+def _length(loader: Any) -> int | None:
+    """Return how many batches a loader will give, if it knows."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None

@@ -1,0 +1,223 @@
+"""One micro-batch as a transaction: from BEFORE_BATCH to the advanced clock, or back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from functrain import _scaler
+from functrain._select import Number
+from functrain._stage import Stage
+from functrain._state import EMPTY
+from functrain._tree import freeze
+from functrain._verdict import checked_loss
+from functrain.shell.boundary import check_limits, finish, resolved, run_step
+from functrain.shell.driver import Driver, Phase
+
+
+class MicroBatch:
+    """What ``shell.batch()`` returns: enter it before the forward, leave it after ``shell.update(loss)``."""
+
+    def __init__(self, driver: Driver, batch: Any, last: bool) -> None:  # noqa: FBT001 - passed on from the public name
+        """Keep what belongs to this micro-batch."""
+        self._driver, self._batch, self._last = driver, batch, last
+        self._stack = ExitStack()
+        self._buffers: Any = ()
+        self.done = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was entered and not left."""
+        return self.is_entered and not self._left
+
+    is_entered = False
+    _left = False
+
+    def __enter__(self) -> MicroBatch:
+        """Fire BEFORE_BATCH, clear gradients unless vetoed, open autocast."""
+        driver = self._driver
+        self.is_entered = True
+        self._before, driver.phase = driver.state, Phase.FORWARD
+        try:
+            self._open()
+        except BaseException as error:
+            self._give_up(error)
+            raise
+        return self
+
+    def _open(self) -> None:
+        """Set the state of this micro-batch up."""
+        driver = self._driver
+        state = driver.applier.refreshed(driver.state)
+        driver.state = state.replace(
+            loss=driver.nothing,
+            raw_loss=driver.nothing,
+            vetoes=driver.pristine,
+            metrics=driver.unpublished,
+            stepped=driver.waiting,
+            window=state.window.opened(self._last),
+            hyper=driver.applier.optimizers.hyper(),
+            batch=EMPTY if self._batch is None else freeze(self._batch),
+        )
+        proceed = driver.fire(Stage.BEFORE_BATCH)
+        driver.state, clears = resolved(driver.state, proceed)
+        if clears:
+            driver.state = driver.applier.zero_grad(driver.state)
+        if driver.pipeline.may_drop:
+            self._buffers = driver.applier.models.saved_buffers()
+        self._enter_autocast()
+
+    def _enter_autocast(self) -> None:
+        """Open autocast for the forward and the loss."""
+        if self._driver.state.autocast is not None:
+            self._stack.enter_context(self._driver.autocast())
+            self._driver.autocasting = True
+
+    def _leave_autocast(self) -> None:
+        self._driver.autocasting = False
+        self._stack.close()
+
+    def update(self, loss: Any, weight: Number | None, losses: Mapping[str, Tensor] | None) -> None:
+        """Run everything from BEFORE_BACKWARD to the advanced clock.
+
+        Raises:
+            RuntimeError: called a second time.
+            SkipLimitError: too many skips in a row; everything before it has been done.
+        """
+        if self.done:
+            msg = "shell.update() was called twice in one batch(); open a new batch() for each micro-batch"
+            raise RuntimeError(msg)
+        self._leave_autocast()
+        try:
+            self._run(checked_loss(loss, "shell.update", Stage.DO_BACKWARD), weight, losses)
+        except BaseException as error:
+            self._give_up(error)
+            raise
+        self.done = True
+        check_limits(self._driver)
+
+    def _run(self, loss: Tensor, weight: Number | None, losses: Mapping[str, Tensor] | None) -> None:
+        """Backward, step, clock."""
+        driver = self._driver
+        self._take(loss, weight)
+        driver.fire(Stage.BEFORE_BACKWARD)
+        self._backward()
+        if losses:
+            driver.state = driver.state.with_metrics(losses)
+        driver.fire(Stage.AFTER_BACKWARD)
+        run_step(driver)
+        finish(driver, presented=True)
+        self._drop_partial()
+
+    def _take(self, loss: Tensor, weight: Number | None) -> None:
+        """Put loss and weight into the state."""
+        driver = self._driver
+        state = driver.applier.with_buffers(driver.state)
+        window = state.window if weight is None else self._weighted(weight)
+        if window.entered and weight is None and window.weighted and getattr(driver.accumulate, "weight", None) is None:
+            msg = "this window was opened with weights; give every micro-batch of it one: shell.update(loss, weight=...)"
+            raise ValueError(msg)
+        driver.state = state.replace(loss=loss, raw_loss=loss, window=window)
+
+    def _weighted(self, weight: Number) -> Any:
+        """Return the window with the weight of this micro-batch."""
+        driver = self._driver
+        window = driver.state.window
+        if isinstance(weight, bool) or not isinstance(weight, int | float | Tensor):
+            msg = f"weight must be a number, got {type(weight).__name__}"
+            raise TypeError(msg)
+        if not isinstance(weight, Tensor) and not (weight >= 0 and math.isfinite(weight)):
+            msg = f"weight must be finite and at least 0, got {weight}"
+            raise ValueError(msg)
+        if (source := self._refusal()) is not None:
+            raise ValueError(source)
+        return window.replace(weighted=True, weight=weight)
+
+    def _refusal(self) -> str | None:
+        """Say why a weight cannot be taken here, or None."""
+        accumulate, window = self._driver.accumulate, self._driver.state.window
+        if accumulate is None:
+            return "weight= needs Accumulate in the pipeline, which divides by the sum of weights"
+        if getattr(accumulate, "weight", None) is not None:
+            return "weight= beside Accumulate(weight=...): weights may come from one source only"
+        if window.entered and not window.weighted:
+            return "this window was opened without weights; give every micro-batch of it one, or none"
+        return None
+
+    def _backward(self) -> None:
+        """Fold the loss, then run the one backward unless a hook drops the micro-batch."""
+        driver = self._driver
+        driver.state = driver.state.replace(params=driver.applier.models.live)
+        driver.state, enters = resolved(driver.state, driver.fire(Stage.DO_BACKWARD))
+        if enters:
+            self._differentiate()
+        else:
+            driver.applier.models.restore_buffers(self._buffers)
+        state = driver.applier.read_gradients(driver.state)
+        window = state.window.with_entry() if enters else state.window
+        detached = {"loss": state.loss.detach(), "raw_loss": state.raw_loss.detach()}
+        driver.state = state.replace(params=driver.applier.models.params, window=window, **detached)
+
+    def _differentiate(self) -> None:
+        """Run the backward; gradients kept from a finished window first get the scale of what is added to them."""
+        driver = self._driver
+        if not driver.state.loss.requires_grad:
+            msg = (
+                "the loss has no graph: it requires no gradient; was it detached, computed under torch.no_grad(), "
+                "or does no parameter of the model require a gradient?"
+            )
+            raise ValueError(msg)
+        driver.phase = Phase.BACKWARD
+        if driver.state.scaler and not driver.state.window.entered:
+            with torch.no_grad():
+                driver.state = driver.applier.write(_scaler.rescaled(driver.state))
+        driver.applier.backward(driver.state)
+
+    def _drop_partial(self) -> None:
+        """Discard what the epoch leaves of a window under ``partial="drop"``."""
+        if self._last and self._driver.window_is_open() and getattr(self._driver.accumulate, "partial", "") == "drop":
+            self._driver.discard_window()
+
+    def _give_up(self, error: BaseException) -> None:
+        """Close contexts, put buffers back, and recover the state."""
+        self._leave_autocast()
+        self._left = True
+        self.done = True
+        driver = self._driver
+        if driver.phase is not Phase.STEPPED:
+            driver.applier.models.restore_buffers(self._buffers)
+        driver.recover(self._before, error)
+        if driver.phase is Phase.STEPPED:
+            finish(driver, presented=True)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Close autocast; without an update the micro-batch was dropped, with an exception it never happened."""
+        self._leave_autocast()
+        self._left = True
+        if self.done:
+            return
+        if error is not None:
+            self._give_up(error)
+            return
+        try:
+            self._run_dropped()
+        except BaseException as raised:
+            self._give_up(raised)
+            raise
+        self.done = True
+        check_limits(self._driver)
+
+    def _run_dropped(self) -> None:
+        """Let a micro-batch without an update take its place in the window, and nothing more."""
+        driver = self._driver
+        driver.applier.models.restore_buffers(self._buffers)
+        driver.state = driver.applier.read_gradients(driver.applier.refreshed(driver.state))
+        run_step(driver)
+        finish(driver, presented=True)
+        self._drop_partial()

@@ -1,0 +1,122 @@
+"""The real modules of a shell, and the views of their tensors that go into the state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from functrain._tree import FrozenMap
+from functrain.shell.names import named_buffers, named_parameters
+
+T = TypeVar("T")
+
+
+def keyed(given: Any, kind: type[T], what: str) -> dict[str, T]:
+    """Return what was given by key: "main" for one, "0", "1", ... for a sequence, else the mapping's keys.
+
+    Raises:
+        TypeError: something that is not of the kind.
+    """
+    if isinstance(given, kind) and not isinstance(given, nn.ModuleDict):
+        return {"main": given}
+    items = given.items() if isinstance(given, Mapping | nn.ModuleDict) else _numbered(given, kind, what)
+    found: dict[str, Any] = {str(key): value for key, value in items}
+    for key, value in found.items():
+        if not isinstance(value, kind):
+            msg = f"{what}[{key!r}] must be a {kind.__name__}, got {type(value).__name__}"
+            raise TypeError(msg)
+    return found
+
+
+def _numbered(given: Any, kind: type[T], what: str) -> Iterable[tuple[str, Any]]:
+    """Number the members of a sequence."""
+    if given is not None and not isinstance(given, Sequence):
+        msg = f"{what} must be one {kind.__name__}, a sequence or a mapping of them, got {type(given).__name__}"
+        raise TypeError(msg)
+    return ((str(place), value) for place, value in enumerate(given or ()))
+
+
+class Models:
+    """Parameters, buffers and gradients of real modules, by model key and plain name.
+
+    ``live`` holds the parameters themselves, ``params`` detached tensors on the same storage, made once.
+    """
+
+    def __init__(self, given: Any) -> None:
+        """Name every tensor."""
+        self.modules = keyed(given, nn.Module, "models")
+        self.live: FrozenMap[Any] = FrozenMap({key: named_parameters(each) for key, each in self.modules.items()})
+        self._holders = {key: named_buffers(each) for key, each in self.modules.items()}
+        self._all = [leaf for held in self.live.values() for leaf in held.values()]
+        self.places = list(self._unique())
+        self.by_id = {id(leaf): (key, name) for key, name, leaf in self.places}
+        self.params, self._addresses = self._detached(), self._now()
+        self.buffers: FrozenMap[Any] = self._held()
+
+    def _unique(self) -> Iterable[tuple[str, str, nn.Parameter]]:
+        """Yield each parameter once, under the first of its names."""
+        seen: set[int] = set()
+        for key, held in self.live.items():
+            for name, leaf in held.items():
+                if id(leaf) not in seen:
+                    seen.add(id(leaf))
+                    yield key, name, leaf
+
+    def _detached(self) -> FrozenMap[Any]:
+        return FrozenMap({key: {name: leaf.detach() for name, leaf in held.items()} for key, held in self.live.items()})
+
+    def _now(self) -> list[int]:
+        """Return where the parameters lie: a cast or a move of the module gives them other storage."""
+        return [*map(torch.Tensor.data_ptr, self._all)]
+
+    def _held(self) -> FrozenMap[Any]:
+        """Return the buffers as the modules hold them now."""
+        return FrozenMap(
+            {key: {name: at[own] for name, (at, own) in held.items()} for key, held in self._holders.items()}
+        )
+
+    def refresh_params(self) -> None:
+        """Follow casts and moves of the module; without any, the mapping stays the same object."""
+        if (addresses := self._now()) != self._addresses:
+            self.params, self._addresses = self._detached(), addresses
+
+    def refresh_buffers(self) -> None:
+        """Follow replaced buffers; without any, the mapping stays the same object."""
+        if any(at[own] is not self.buffers[key][name] for key, name, at, own in self._buffer_places()):
+            self.buffers = self._held()
+
+    def _buffer_places(self) -> Iterable[tuple[str, str, dict[str, Any], str]]:
+        return ((key, name, at, own) for key, held in self._holders.items() for name, (at, own) in held.items())
+
+    def gradients(self) -> FrozenMap[Any]:
+        """Return the gradients there are, each tensor once."""
+        found: dict[str, dict[str, Tensor]] = {key: {} for key in self.modules}
+        for key, name, leaf in self.places:
+            if leaf.grad is not None:
+                found[key][name] = leaf.grad
+        return FrozenMap(found)
+
+    def clear_gradients(self) -> None:
+        """Drop every gradient."""
+        for leaf in self._all:
+            leaf.grad = None
+
+    def saved_buffers(self) -> list[tuple[dict[str, Any], str, Tensor, Tensor]]:
+        """Return the buffers and copies of them, for :meth:`restore_buffers`."""
+        return [(at, own, at[own], at[own].clone()) for _, _, at, own in self._buffer_places()]
+
+    @staticmethod
+    def restore_buffers(saved: Iterable[tuple[dict[str, Any], str, Tensor, Tensor]]) -> None:
+        """Put buffers back, values and tensors."""
+        with torch.no_grad():
+            for at, own, tensor, copy in saved:
+                tensor.copy_(copy)
+                at[own] = tensor
+
+    def write(self, key: str, name: str, value: Tensor) -> None:
+        """Write a parameter in place."""
+        with torch.no_grad():
+            self.params[key][name].copy_(value)

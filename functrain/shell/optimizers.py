@@ -1,0 +1,164 @@
+"""The real optimizers and schedulers of a shell, aligned by key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+
+from torch import Tensor
+from torch.optim import LBFGS, Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from functrain._owners import Owners
+from functrain._tree import FrozenMap
+from functrain.shell.models import Models, keyed
+
+
+class Optimizers:
+    """Optimizers by key, each with its scheduler or None."""
+
+    def __init__(self, given: Any, schedulers: Any, models: Models) -> None:
+        """Align schedulers with optimizers, and find out who holds which parameter.
+
+        Raises:
+            ValueError: an optimizer that needs a closure, a parameter in two of them or in no model, more schedulers
+                than optimizers.
+        """
+        self.by_key = keyed(given, Optimizer, "optimizers")
+        self.schedulers = _aligned(schedulers, self.by_key)
+        self.owners = _owners(self.by_key, models)
+        held = {place for places in self.owners.table.values() for place in places}
+        self.unheld = [leaf for key, name, leaf in models.places if leaf.requires_grad and (key, name) not in held]
+        self._read: tuple[Any, FrozenMap[Any]] = (None, FrozenMap())
+
+    def zero_grad(self) -> None:
+        """Clear gradients, also of trainable parameters that no optimizer holds."""
+        for optimizer in self.by_key.values():
+            optimizer.zero_grad(set_to_none=True)
+        for leaf in self.unheld:
+            leaf.grad = None
+
+    def hyper(self) -> FrozenMap[Any]:
+        """Return the numbers of all groups; the same object as long as none has changed."""
+        found = [
+            (key, str(place), {name: value for name, value in group.items() if _is_number(value)})
+            for key, optimizer in self.by_key.items()
+            for place, group in enumerate(optimizer.param_groups)
+        ]
+        if not _same(self._read[0], found):
+            self._read = (found, _nested(found))
+        return self._read[1]
+
+    @contextmanager
+    def overridden(self, wanted: FrozenMap[Any]) -> Iterator[None]:
+        """Let hyper-parameters that a hook changed hold for one step."""
+        changes = [] if wanted is self._read[1] else list(self._changes(wanted))
+        for group, name, _, value in changes:
+            group[name] = value
+        try:
+            yield
+        finally:
+            for group, name, old, _ in changes:
+                group[name] = old
+
+    def _changes(self, wanted: FrozenMap[Any]) -> Iterator[tuple[dict[str, Any], str, Any, Any]]:
+        for key, groups in wanted.items():
+            for place, numbers in groups.items():
+                group = self.by_key[key].param_groups[int(place)]
+                for name, value in numbers.items():
+                    if value is not group[name]:
+                        yield group, name, group[name], value
+
+    def step_scheduler(self, key: str) -> None:
+        """Advance the scheduler of an optimizer that has stepped, unless it waits for a metric."""
+        scheduler = self.schedulers[key]
+        if scheduler is not None and not isinstance(scheduler, ReduceLROnPlateau):
+            scheduler.step()
+
+    def metric_schedulers(self) -> list[ReduceLROnPlateau]:
+        """Return the schedulers that wait for a metric."""
+        return [each for each in self.schedulers.values() if isinstance(each, ReduceLROnPlateau)]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | Tensor) and not isinstance(value, bool)
+
+
+def _same(old: Any, new: Any) -> bool:
+    """Compare by identity of the numbers: comparing tensors would ask a device."""
+    return old is not None and len(old) == len(new) and all(
+        a[:2] == b[:2] and a[2].keys() == b[2].keys() and all(a[2][n] is b[2][n] or _equal(a[2][n], b[2][n]) for n in b[2])
+        for a, b in zip(old, new, strict=True)
+    )
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return not isinstance(a, Tensor) and not isinstance(b, Tensor) and a == b
+
+
+def _nested(found: list[tuple[str, str, dict[str, Any]]]) -> FrozenMap[Any]:
+    """Nest the numbers by optimizer and group."""
+    result: dict[str, dict[str, Any]] = {}
+    for key, place, numbers in found:
+        result.setdefault(key, {})[place] = numbers
+    return FrozenMap(result)
+
+
+def _aligned(given: Any, optimizers: Mapping[str, Optimizer]) -> dict[str, Any]:
+    """Return one scheduler or None per optimizer."""
+    if isinstance(given, Mapping):
+        found = dict(cast("Mapping[str, Any]", given))
+    else:
+        listed: list[Any] = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+        if len(listed) > len(optimizers):
+            msg = f"{len(listed)} schedulers for {len(optimizers)} optimizers; give one, or None, per optimizer"
+            raise ValueError(msg)
+        found = dict(zip(optimizers, listed, strict=False))
+    if unknown := sorted(found.keys() - optimizers.keys()):
+        msg = f"schedulers for {unknown}, but the optimizers are {sorted(optimizers)}"
+        raise KeyError(msg)
+    _check_alignment(found, optimizers)
+    return {key: found.get(key) for key in optimizers}
+
+
+def _check_alignment(schedulers: Mapping[str, Any], optimizers: Mapping[str, Optimizer]) -> None:
+    """Refuse a scheduler that stands beside one optimizer and drives another."""
+    for key, scheduler in schedulers.items():
+        driven = getattr(scheduler, "optimizer", None)
+        for other, optimizer in optimizers.items():
+            if driven is optimizer and other != key and driven is not optimizers[key]:
+                msg = f"the scheduler of optimizer {key!r} drives optimizer {other!r}; align schedulers with optimizers"
+                raise ValueError(msg)
+
+
+def _owners(optimizers: Mapping[str, Optimizer], models: Models) -> Owners:
+    """Return which optimizer holds which parameter."""
+    table: dict[str, list[tuple[str, str]]] = {key: [] for key in optimizers}
+    owner: dict[int, str] = {}
+    for key, optimizer in optimizers.items():
+        if isinstance(optimizer, LBFGS):
+            msg = f"optimizer {key!r} is LBFGS, which calls the model several times per step; a hook cannot veto that"
+            raise ValueError(msg)  # noqa: TRY004 - the type is an optimizer, its way of stepping is what is refused
+        for leaf in (leaf for group in optimizer.param_groups for leaf in group["params"]):
+            table[key].append(_placed(leaf, key, owner, models))
+    return Owners(table)
+
+
+def _placed(leaf: Tensor, key: str, owner: dict[int, str], models: Models) -> tuple[str, str]:
+    """Return the place of a parameter, and claim it for one optimizer."""
+    if id(leaf) not in models.by_id:
+        msg = (
+            f"optimizer {key!r} holds a parameter of shape {tuple(leaf.shape)} that belongs to none of the models "
+            f"{sorted(models.modules)}, so hooks could not see it; put it into a module and pass that as a model"
+        )
+        raise ValueError(msg)
+    place = models.by_id[id(leaf)]
+    if id(leaf) in owner:
+        msg = (
+            f"optimizers {owner[id(leaf)]!r} and {key!r} both hold "
+            f'state.params["{place[0]}"]["{place[1]}"]; it would be updated twice per step; give it to one of them'
+        )
+        raise ValueError(msg)
+    owner[id(leaf)] = key
+    return place

@@ -1,0 +1,189 @@
+"""The shell: a pipeline of hooks on real modules, optimizers and schedulers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from functrain._fold import Pipeline, fold
+from functrain._select import Number
+from functrain._stage import Stage
+from functrain._state import TrainState
+from functrain.shell import dictionaries
+from functrain.shell.averaging import Averages
+from functrain.shell.flush import close_epoch, flush_window
+from functrain.shell.lifecycle import close_hooks, entered_hooks
+from functrain.shell.microbatch import MicroBatch
+from functrain.shell.setup import build_driver
+from functrain.shell.snapshot import Snapshot, restore, snapshot
+from functrain.shell.validation import consume
+
+
+class Shell:
+    """Runs the same pure pipeline as the engine, and applies the state to real objects, in place.
+
+    Args:
+        models: one module, a sequence ("0", "1", ...) or a mapping.
+        optimizers: one, a sequence or a mapping; together they hold each parameter at most once.
+        hooks: a hook, a pipeline, or a list of both.
+        schedulers: aligned with the optimizers; None where an optimizer has none.
+        scaler: a ``torch.amp.GradScaler`` to start from and to keep in step with the state.
+        strict: run undonated, and check structure, purity and writes of every hook at every call.
+
+    Raises:
+        ValueError: a combination that could not train, with the reason.
+        KeyError: a hook that names a model there is not.
+
+    >>> from functrain import Accumulate, EMA
+    >>> model = nn.Linear(1, 1)
+    >>> shell = Shell(model, torch.optim.SGD(model.parameters(), lr=0.1), Accumulate(every=2) + EMA())
+    >>> for _ in range(4):
+    ...     with shell.batch():
+    ...         shell.update(model(torch.ones(1, 1)).square().mean())
+    >>> shell.state.clock.batch, shell.state.clock.step
+    (4, 2)
+    """
+
+    def __init__(  # noqa: PLR0913 - the objects of a training run
+        self,
+        models: Any,
+        optimizers: Any,
+        hooks: Any,
+        schedulers: Any = None,
+        scaler: torch.amp.GradScaler | None = None,
+        strict: bool = False,  # noqa: FBT001, FBT002 - the name of the design
+    ) -> None:
+        """Build the first state, check the configuration, fire SETUP."""
+        self.pipeline: Pipeline = fold(*hooks) if isinstance(hooks, list | tuple) else fold(hooks)
+        self._driver = build_driver(self.pipeline, models, optimizers, schedulers, scaler, strict)
+        self._averages = Averages(self._driver)
+        self._open: MicroBatch | None = None
+        self._contexts = ExitStack()
+        self._driver.fire(Stage.SETUP)
+
+    @property
+    def state(self) -> TrainState:
+        """The current state; during a batch the one that the next hook will see."""
+        return self._driver.state
+
+    def batch(self, batch: Any = None, last: bool = False) -> MicroBatch:  # noqa: FBT001, FBT002 - a fact about the data
+        """Open a micro-batch, in which the forward runs and :meth:`update` is called once.
+
+        Args:
+            batch: what hooks see as ``state.batch``.
+            last: no micro-batch follows in this epoch, so that a partial window closes here.
+
+        Raises:
+            RuntimeError: inside another batch, or inside :meth:`averaged`.
+        """
+        self._refuse_inside_averages("shell.batch()")
+        if self._open is not None and self._open.is_open:
+            msg = "shell.batch() inside another batch(); leave the first one before the next forward"
+            raise RuntimeError(msg)
+        self._open = MicroBatch(self._driver, batch, last)
+        return self._open
+
+    def update(
+        self, loss: Tensor, weight: Number | None = None, losses: Mapping[str, Tensor] | None = None
+    ) -> None:
+        """Run backward, hooks, optimizers, schedulers and clock on the loss of this micro-batch.
+
+        Args:
+            loss: 0-d tensor with a graph.
+            weight: of this micro-batch in a weighted window: tokens, atoms, samples.
+            losses: named components, kept in ``state.metrics`` for logging.
+
+        Raises:
+            RuntimeError: outside ``batch()``, a second time, or inside :meth:`averaged`.
+            TypeError, ValueError: a loss or a weight that cannot be used.
+            SkipLimitError: too many skips in a row.
+        """
+        self._refuse_inside_averages("shell.update()")
+        if self._open is None or not self._open.is_open:
+            msg = "shell.update(loss) belongs inside `with shell.batch():`"
+            raise RuntimeError(msg)
+        self._open.update(loss, weight, losses)
+
+    def flush(self) -> None:
+        """Close a partial window by the pipeline's own policy, and end the epoch."""
+        self._refuse_inside_averages("shell.flush()")
+        flush_window(self._driver)
+        close_epoch(self._driver)
+
+    def validated(
+        self, summary: Mapping[str, Any], metric: str | Callable[[Mapping[str, Any]], Any] = "total_loss"
+    ) -> None:
+        """Fire AFTER_VALIDATION, then step the schedulers that wait for a metric.
+
+        Args:
+            summary: what a validation found; hooks see it as ``state.validation``.
+            metric: key of the summary, or a function of it.
+
+        Raises:
+            KeyError: no such key, if a scheduler waits for it; lists those there are.
+        """
+        consume(self._driver, summary, metric)
+
+    def averaged(self, name: str = "ema") -> AbstractContextManager[None]:
+        """Let the model hold the averaged weights inside the context: same storage, re-entrant, exception-safe.
+
+        Raises:
+            KeyError: no such average.
+            RuntimeError: before its first update.
+        """
+        return self._averages.swapped(name)
+
+    def averaged_module(self, name: str = "ema", module_factory: Callable[[], nn.Module] | None = None) -> nn.Module:
+        """Return a separate module with the averaged weights: the same object each time, refreshed.
+
+        Raises:
+            KeyError: no such average.
+            RuntimeError: before its first update; says when that will be.
+        """
+        return self._averages.module(name, module_factory)
+
+    def snapshot(self) -> Snapshot:
+        """Return a copy of everything, which stays true while training goes on."""
+        return snapshot(self._driver, self._averages)
+
+    def restore(self, taken: Snapshot) -> None:
+        """Go back to a snapshot of this shell."""
+        restore(self._driver, taken)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that a resume needs, as plain dicts of tensors and numbers; all copies."""
+        return dictionaries.state_dict(self._driver, self._averages)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Resume from :meth:`state_dict`, all or nothing.
+
+        Raises:
+            ValueError: a hook configured otherwise than when it was saved: field, both values, remedy.
+            KeyError: what is missing.
+        """
+        dictionaries.load_state_dict(self._driver, state_dict)
+
+    def _refuse_inside_averages(self, what: str) -> None:
+        if self._averages.active:
+            msg = f"{what} inside shell.averaged(): the model holds the averaged weights; leave that context first"
+            raise RuntimeError(msg)
+
+    def __enter__(self) -> Self:
+        """Enter the hooks that are context managers, in order."""
+        self._contexts = entered_hooks(self.pipeline)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the hooks in reverse; the state outlives the context."""
+        self._contexts.__exit__(kind, error, trace)
+
+    def close(self) -> None:
+        """Call ``close`` of the hooks that have it, in reverse."""
+        close_hooks(self.pipeline)
