@@ -154,7 +154,8 @@ class MicroBatch:
         """Fold the loss, then run the one backward unless a hook drops the micro-batch."""
         driver = self._driver
         driver.state = driver.state.replace(params=driver.applier.models.live)
-        driver.state, enters = resolved(driver.state, driver.fire(Stage.DO_BACKWARD))
+        proceed = driver.fire(Stage.DO_BACKWARD)
+        driver.state, enters = resolved(driver.state, proceed)
         if enters:
             self._differentiate()
         else:
