@@ -21,7 +21,9 @@ def check_composition(members: Sequence[Hook]) -> None:
 
 
 def _check_unique(
-    members: Iterable[Hook], keys: Callable[[Hook], Iterable[str]], complaint: Callable[[Hook, Hook, str], str]
+    members: Iterable[Hook],
+    keys: Callable[[Hook], Iterable[str]],
+    complaint: Callable[[Hook, Hook, str], str],
 ) -> None:
     """Refuse two members that share a key."""
     seen: dict[str, Hook] = {}

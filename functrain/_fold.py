@@ -46,7 +46,11 @@ class Pipeline(Hook):
 
     def prepared(self, state: TrainState) -> TrainState:
         """Return a state that holds every slot, veto and metric of the members: what SETUP does."""
-        gated = {stage: {each.name: False for each in self._claims[stage]} for stage in Stage if stage in GATED_STAGES}
+        gated = {
+            stage: {each.name: False for each in self._claims[stage]}
+            for stage in Stage
+            if stage in GATED_STAGES
+        }
         unknown = torch.full((), float("nan"))
         metrics = {name: unknown.clone() for each in self.hooks for name in sorted(each.publishes)}
         # Every init sees the metrics of all members: whether one is published is fixed from here on.

@@ -9,7 +9,7 @@ leaves, the functional form is what ``vmap`` and ``torch.compile`` trace.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, cast, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor

@@ -43,7 +43,9 @@ def _any_non_finite(state: TrainState, grads: Sequence[Tensor]) -> Flag:
     if not filled:
         return False
     if not state.donated:
-        return torch.stack([grad.isfinite().all().to(filled[0].device) for grad in filled]).all().logical_not()
+        return (
+            torch.stack([grad.isfinite().all().to(filled[0].device) for grad in filled]).all().logical_not()
+        )
     # The largest magnitude cannot overflow, so it is finite iff every element is.
     largest = [norm.to(filled[0].device, torch.float64) for norm in _foreach.norms(filled, float("inf"))]
     return torch.stack(largest).isfinite().all().logical_not()
@@ -82,7 +84,11 @@ def _norm_parts(state: TrainState, order: float) -> list[Tensor]:
     """Return one norm per gradient, on one device, zero where the optimizer overflowed."""
     parts: list[tuple[str, Tensor]] = []
     for key, grads in by_optimizer(state).items():
-        found = _foreach.norms(grads, order) if state.donated else [torch.linalg.vector_norm(g, order) for g in grads]
+        found = (
+            _foreach.norms(grads, order)
+            if state.donated
+            else [torch.linalg.vector_norm(g, order) for g in grads]
+        )
         parts.extend((key, norm) for norm in found)
     return [_masked(overflowed(state, key), norm.to(parts[0][1].device)) for key, norm in parts]
 
@@ -145,7 +151,9 @@ def mapped(state: TrainState, function: Callable[[str, str, Tensor], Tensor]) ->
     )
 
 
-def replaced(state: TrainState, function: Callable[[str, str, Tensor], Tensor], will_skip: Flag) -> TrainState:
+def replaced(
+    state: TrainState, function: Callable[[str, str, Tensor], Tensor], will_skip: Flag
+) -> TrainState:
     """Return the state with mapped gradients unless the step will be skipped; written in place where donated."""
     after = mapped(state, lambda m, n, g: select(negate(will_skip), lambda: function(m, n, g), lambda: g))
     if not state.donated:

@@ -149,5 +149,9 @@ class Hook(BaseModel):
         """Show only what differs from the defaults."""
         defaults = {name: info.default for name, info in type(self).model_fields.items()}
         for name, value in super().__repr_args__():
-            if name is not None and value != defaults.get(name) and (name != "name" or value != self.default_name()):
+            if (
+                name is not None
+                and value != defaults.get(name)
+                and (name != "name" or value != self.default_name())
+            ):
                 yield name, value

@@ -105,7 +105,9 @@ class TrainState(_tree.Record):
         try:
             return self.hooks[name]
         except KeyError:
-            raise KeyError(f"no slot for a hook named {name!r}; state.hooks has {sorted(self.hooks)}") from None
+            raise KeyError(
+                f"no slot for a hook named {name!r}; state.hooks has {sorted(self.hooks)}"
+            ) from None
 
     def with_slot(self, name: str, slot: Any) -> Self:
         """Return a state in which one hook's slot is another one."""

@@ -38,7 +38,9 @@ class Watched(Wrapper):
 
 def strict_pipeline(pipeline: Pipeline) -> Pipeline:
     """Return the pipeline with every member under watch, in the same order."""
-    return pipeline_of(Watched(inner=each, **{name: getattr(each, name) for name in CONTRACT}) for each in pipeline)
+    return pipeline_of(
+        Watched(inner=each, **{name: getattr(each, name) for name in CONTRACT}) for each in pipeline
+    )
 
 
 def contents(state: TrainState) -> dict[str, Any]:
@@ -55,7 +57,9 @@ def check_purity(hook: Hook, stage: Stage, before: dict[str, Any], state: TrainS
     """
     for path, leaf in _tree.paths(state).items():
         if path not in before or not same(before[path], leaf):
-            raise PurityError(_complaint(hook, stage, path, "wrote into its input", "return a new tensor instead"))
+            raise PurityError(
+                _complaint(hook, stage, path, "wrote into its input", "return a new tensor instead")
+            )
 
 
 def check_structure(hook: Hook, stage: Stage, before: TrainState, after: TrainState) -> None:
@@ -66,7 +70,9 @@ def check_structure(hook: Hook, stage: Stage, before: TrainState, after: TrainSt
     """
     for name in STATIC:
         if getattr(before, name) != getattr(after, name):
-            raise StructureError(_complaint(hook, stage, f"state.{name}", "changed a static field", "leave it"))
+            raise StructureError(
+                _complaint(hook, stage, f"state.{name}", "changed a static field", "leave it")
+            )
     old, new = _kinds(before), _kinds(after)
     for path in (*old, *new):
         if old.get(path) != new.get(path):
@@ -93,7 +99,7 @@ def _kind(leaf: Any) -> str:
     return type(leaf).__name__
 
 
-def _family(is_float: bool) -> str:  # noqa: FBT001 - the question itself
+def _family(is_float: bool) -> str:
     return "that is real" if is_float else "that is whole"
 
 
@@ -116,8 +122,12 @@ def _changed(hook: Hook, name: str, before: TrainState, after: TrainState) -> st
     if old is new:
         return None
     own = {"hooks": {hook.name}, "metrics": set(hook.publishes)}.get(name, set[str]())
-    left = _tree.paths(FrozenMap({k: v for k, v in old.items() if k not in own}) if own else old, f"state.{name}")
-    right = _tree.paths(FrozenMap({k: v for k, v in new.items() if k not in own}) if own else new, f"state.{name}")
+    left = _tree.paths(
+        FrozenMap({k: v for k, v in old.items() if k not in own}) if own else old, f"state.{name}"
+    )
+    right = _tree.paths(
+        FrozenMap({k: v for k, v in new.items() if k not in own}) if own else new, f"state.{name}"
+    )
     return next((path for path in (*left, *right) if not same(left.get(path), right.get(path))), None)
 
 

@@ -24,9 +24,14 @@ def pipeline_table(pipeline: Pipeline) -> str:
     heads = [f"{each.priority} {each.name}" for each in members]
     claimed = [stage for stage in Stage if pipeline.claimants(stage)]
     width = max((len(stage.name) for stage in claimed), default=len("stage"))
-    rows = [_row("stage", heads, heads, width), _row("-" * width, ["-" * len(head) for head in heads], heads, width)]
+    rows = [
+        _row("stage", heads, heads, width),
+        _row("-" * width, ["-" * len(head) for head in heads], heads, width),
+    ]
     for stage in claimed:
-        rows.append(_row(stage.name, ["x" if stage in each.stages else "." for each in members], heads, width))
+        rows.append(
+            _row(stage.name, ["x" if stage in each.stages else "." for each in members], heads, width)
+        )
     return "\n".join(rows)
 
 

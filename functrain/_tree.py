@@ -45,7 +45,9 @@ class Record:
 def _unknown_fields(record: Record, changes: Mapping[str, Any]) -> str:
     """Say which names are no fields, and which there are."""
     unknown = sorted(changes.keys() - record.__dict__.keys())
-    return f"{type(record).__name__} has no field {', '.join(unknown)}; there are {', '.join(record.__dict__)}"
+    return (
+        f"{type(record).__name__} has no field {', '.join(unknown)}; there are {', '.join(record.__dict__)}"
+    )
 
 
 def record(*static: str) -> Callable[[type[R]], type[R]]:
@@ -75,12 +77,14 @@ def _register_record(cls: type[Any], names: tuple[str, ...], static: tuple[str, 
 
     def with_keys(node: Any) -> tuple[list[tuple[Any, Any]], tuple[Any, ...]]:
         children, own = flatten(node)
-        return [(torch_pytree.GetAttrKey(name), child) for name, child in zip(names, children, strict=True)], own
+        return [
+            (torch_pytree.GetAttrKey(name), child) for name, child in zip(names, children, strict=True)
+        ], own
 
     _register(cls, flatten, unflatten, with_keys, lambda _: names, optree.GetAttrEntry)
 
 
-def _register(  # noqa: PLR0913 - the two registries ask for these six facts about a node
+def _register(
     cls: type[Any],
     flatten: Callable[[Any], tuple[list[Any], Any]],
     unflatten: Callable[[Any, Any], Any],
@@ -150,4 +154,6 @@ def paths(tree: Any, root: str = "state") -> dict[str, Any]:
     {'state.params["main"]["0.weight"]': 1}
     """
     accessors, found, _ = optree.tree_flatten_with_accessor(tree, namespace=NAMESPACE)
-    return {accessor.codify(root).replace("'", '"'): leaf for accessor, leaf in zip(accessors, found, strict=True)}
+    return {
+        accessor.codify(root).replace("'", '"'): leaf for accessor, leaf in zip(accessors, found, strict=True)
+    }

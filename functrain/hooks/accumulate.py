@@ -13,7 +13,7 @@ from torch import Tensor
 from functrain._gradients import multiplied
 from functrain._hook import Hook, Name, Outcome, Stages, Writes
 from functrain._select import Flag, Number, both, either, negate, select
-from functrain._stage import Stage, UPDATE_STAGES
+from functrain._stage import UPDATE_STAGES, Stage
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
 from functrain._window import Window
@@ -90,7 +90,9 @@ class Accumulate(Hook):
         window = window.replace(boundary=boundary, divisor=slot["every"])
         if self.weight is not None:
             window = window.replace(weighted=True, weight=self.weight(state.batch))
-        return Outcome(state.replace(window=window).with_slot(self.name, slot | {"position": position}), first, None)
+        return Outcome(
+            state.replace(window=window).with_slot(self.name, slot | {"position": position}), first, None
+        )
 
     def _weigh(self, state: TrainState) -> TrainState:
         """Divide a weight by a fixed power of two near the first one: times a loss scale it would overflow."""

@@ -64,7 +64,9 @@ class EMA(Hook):
         steps = [state.clock.optimizer_steps.get(key, 0) for key in state.owners.of_model(self.model_key)]
         counts = {"n_averaged": 0, "num_updates": self.num_updates, "completed": max(steps, default=0)}
         weights, buffers = state.params[self.model_key], state.buffers.get(self.model_key, FrozenMap())
-        return FrozenMap({"decay": self.decay, **counts, "shadow": shadow_of(weights), "buffers": shadow_of(buffers)})
+        return FrozenMap(
+            {"decay": self.decay, **counts, "shadow": shadow_of(weights), "buffers": shadow_of(buffers)}
+        )
 
     def update(self, state: TrainState, stage: Stage, will_skip: Flag) -> Outcome:  # noqa: ARG002 - claims one stage
         """Count the model's step and, where eligible, move the shadow."""
@@ -79,7 +81,9 @@ class EMA(Hook):
 
     def _stepped(self, state: TrainState) -> Flag:
         """Tell whether an optimizer of the model stepped; a model that no optimizer holds follows any step."""
-        own = {key: state.stepped[key] for key in state.owners.of_model(self.model_key) if key in state.stepped}
+        own = {
+            key: state.stepped[key] for key in state.owners.of_model(self.model_key) if key in state.stepped
+        }
         return any_of(FrozenMap(own)) if own else True
 
     def _averaged_where(self, due: Flag, slot: Any, state: TrainState) -> Any:

@@ -54,7 +54,11 @@ def _paired(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor]) -> Any:
         return _foreach.Pairs([shadow[name] for name in names], [source[name] for name in names])
 
     kinds = {name: _averages(leaf) for name, leaf in shadow.items()}
-    return source, pairs([n for n, yes in kinds.items() if yes]), pairs([n for n, yes in kinds.items() if not yes])
+    return (
+        source,
+        pairs([n for n, yes in kinds.items() if yes]),
+        pairs([n for n, yes in kinds.items() if not yes]),
+    )
 
 
 def followed(

@@ -98,7 +98,7 @@ class Applier:
             loss = loss * state.scaler["scale"]
         loss.backward()  # pyright: ignore[reportUnknownMemberType] - torch leaves it unannotated
 
-    def step(self, state: TrainState, proceed: bool) -> TrainState:  # noqa: FBT001 - the verdict is what it is about
+    def step(self, state: TrainState, proceed: bool) -> TrainState:
         """Step each optimizer that may, then its scheduler, and say which stepped."""
         found = state.scaler.get("found_inf", FrozenMap())
         wanted = [key for key in self.optimizers.by_key if proceed and not found.get(key, False)]
@@ -115,7 +115,9 @@ class Applier:
                 self.optimizers.by_key[key].step()
             except BaseException as error:
                 error.partial = wanted[:place]  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
-                error.add_note(f"optimizer {key!r} raised; those that had stepped before it: {wanted[:place]}")
+                error.add_note(
+                    f"optimizer {key!r} raised; those that had stepped before it: {wanted[:place]}"
+                )
                 raise
 
     def settle(self, state: TrainState, rule: Any) -> TrainState:

@@ -34,7 +34,9 @@ class Driver:
         self.phase = Phase.FORWARD
         self.accumulate = innermost(pipeline.member("accumulate"))
         self.precision = innermost(pipeline.member("precision"))
-        self.device = state.params and next((t.device for held in state.params.values() for t in held.values()), None)
+        self.device = state.params and next(
+            (t.device for held in state.params.values() for t in held.values()), None
+        )
         self.pristine: FrozenMap[Any] = state.vetoes
         self.nothing = torch.full((), float("nan"))
         self.unpublished: FrozenMap[Any] = state.metrics

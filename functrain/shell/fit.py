@@ -29,7 +29,7 @@ def fit(  # noqa: PLR0913 - the parts of a loop
     forward: Callable[[Any, Any], Any] | None = None,
     validate: Validate | None = None,
     validate_with: str | None = None,
-    progress: bool = True,  # noqa: FBT001, FBT002 - the name of the design
+    progress: bool = True,  # noqa: FBT002 - the name of the design
 ) -> History:
     """Train for some epochs, counted in batches, and fire all 18 stages in order.
 
@@ -64,7 +64,9 @@ def fit(  # noqa: PLR0913 - the parts of a loop
 class _Run:
     """One call of fit."""
 
-    def __init__(self, shell: Shell, loss_fn: Loss, forward: Any, validate: Any, validate_with: str | None) -> None:
+    def __init__(
+        self, shell: Shell, loss_fn: Loss, forward: Any, validate: Any, validate_with: str | None
+    ) -> None:
         self.shell, self.loss_fn, self.forward, self.validate = shell, loss_fn, forward, validate
         self.driver = shell._driver  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - fit is the shell's own loop
         modules = self.driver.applier.models.modules
@@ -117,7 +119,10 @@ class _Run:
         if bar.update(1):
             state = self.driver.state
             bar.set_postfix(
-                loss=f"{float(state.raw_loss):.4g}", steps=state.clock.step, skips=state.clock.skipped, refresh=False
+                loss=f"{float(state.raw_loss):.4g}",
+                steps=state.clock.step,
+                skips=state.clock.skipped,
+                refresh=False,
             )
 
     def _run_validation(self) -> None:
@@ -139,7 +144,11 @@ def _first_metric(summary: Mapping[str, Any]) -> Any:
 
 def _summary(found: Any) -> dict[str, Any]:
     """Return what a validation gave as a dict; a number is the total loss."""
-    return {str(key): value for key, value in found.items()} if isinstance(found, Mapping) else {"total_loss": found}
+    return (
+        {str(key): value for key, value in found.items()}
+        if isinstance(found, Mapping)
+        else {"total_loss": found}
+    )
 
 
 def evaluating(modules: Iterable[nn.Module]) -> ExitStack:
@@ -148,7 +157,7 @@ def evaluating(modules: Iterable[nn.Module]) -> ExitStack:
     stack.enter_context(torch.no_grad())
     for module in (part for each in modules for part in each.modules()):
         if module.training:
-            stack.callback(setattr, module, "training", True)  # noqa: FBT003 - the value of an attribute
+            stack.callback(setattr, module, "training", True)
             module.training = False
     return stack
 

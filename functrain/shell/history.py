@@ -34,10 +34,17 @@ class History:
         """Keep what one micro-batch did; reads no device."""
         clock = state.clock
         counts = {"epoch": clock.epoch, "batch": clock.batch, "step": clock.step, "skipped": clock.skipped}
-        numbers = {"loss": state.raw_loss, "final_loss": state.loss, "lr": _learning_rate(state), **state.metrics}
+        numbers = {
+            "loss": state.raw_loss,
+            "final_loss": state.loss,
+            "lr": _learning_rate(state),
+            **state.metrics,
+        }
         if state.scaler:
             numbers["scale"] = state.scaler["scale"]
-        self.raw.append({**counts, **numbers, "stepped": any(state.stepped.values()), "skipped_by": reasons(state)})
+        self.raw.append(
+            {**counts, **numbers, "stepped": any(state.stepped.values()), "skipped_by": reasons(state)}
+        )
 
     def record_validation(self, state: TrainState, summary: dict[str, Any]) -> None:
         """Keep what a validation found, and when."""
@@ -73,7 +80,9 @@ def reasons(state: TrainState) -> tuple[str, ...]:
     ()
     """
     gated = [stage for stage in Stage if stage in GATED_STAGES and stage is not Stage.BEFORE_BATCH]
-    vetoes = [(stage, name) for stage in gated for name, flag in state.vetoes.get(stage, {}).items() if bool(flag)]
+    vetoes = [
+        (stage, name) for stage in gated for name, flag in state.vetoes.get(stage, {}).items() if bool(flag)
+    ]
     waiting = (Stage.DO_OPTIMIZER_STEP, "accumulate") if not state.window.boundary else None
     return tuple(f"{name}@{stage.name}" for stage, name in vetoes if (stage, name) != waiting)
 

@@ -24,7 +24,7 @@ from functrain.shell.driver import Driver, Phase
 class MicroBatch:
     """What ``shell.batch()`` returns: enter it before the forward, leave it after ``shell.update(loss)``."""
 
-    def __init__(self, driver: Driver, batch: Any, last: bool) -> None:  # noqa: FBT001 - passed on from the public name
+    def __init__(self, driver: Driver, batch: Any, last: bool) -> None:
         """Keep what belongs to this micro-batch."""
         self._driver, self._batch, self._last = driver, batch, last
         self._stack = ExitStack()
@@ -120,7 +120,12 @@ class MicroBatch:
         driver = self._driver
         state = driver.applier.with_buffers(driver.state)
         window = state.window if weight is None else self._weighted(weight)
-        if window.entered and weight is None and window.weighted and getattr(driver.accumulate, "weight", None) is None:
+        if (
+            window.entered
+            and weight is None
+            and window.weighted
+            and getattr(driver.accumulate, "weight", None) is None
+        ):
             msg = "this window was opened with weights; give every micro-batch of it one: shell.update(loss, weight=...)"
             raise ValueError(msg)
         driver.state = state.replace(loss=loss, raw_loss=loss, window=window)
@@ -182,7 +187,11 @@ class MicroBatch:
 
     def _drop_partial(self) -> None:
         """Discard what the epoch leaves of a window under ``partial="drop"``."""
-        if self._last and self._driver.window_is_open() and getattr(self._driver.accumulate, "partial", "") == "drop":
+        if (
+            self._last
+            and self._driver.window_is_open()
+            and getattr(self._driver.accumulate, "partial", "") == "drop"
+        ):
             self._driver.discard_window()
 
     def _give_up(self, error: BaseException) -> None:
@@ -197,7 +206,9 @@ class MicroBatch:
         if driver.phase is Phase.STEPPED:
             finish(driver, presented=True)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Close autocast; without an update the micro-batch was dropped, with an exception it never happened."""
         self._leave_autocast()
         self._left = True

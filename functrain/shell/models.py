@@ -34,7 +34,9 @@ def keyed(given: Any, kind: type[T], what: str) -> dict[str, T]:
 def _numbered(given: Any, kind: type[T], what: str) -> Iterable[tuple[str, Any]]:
     """Number the members of a sequence."""
     if given is not None and not isinstance(given, Sequence):
-        msg = f"{what} must be one {kind.__name__}, a sequence or a mapping of them, got {type(given).__name__}"
+        msg = (
+            f"{what} must be one {kind.__name__}, a sequence or a mapping of them, got {type(given).__name__}"
+        )
         raise TypeError(msg)
     return ((str(place), value) for place, value in enumerate(given or ()))
 
@@ -48,7 +50,9 @@ class Models:
     def __init__(self, given: Any) -> None:
         """Name every tensor."""
         self.modules = keyed(given, nn.Module, "models")
-        self.live: FrozenMap[Any] = FrozenMap({key: named_parameters(each) for key, each in self.modules.items()})
+        self.live: FrozenMap[Any] = FrozenMap(
+            {key: named_parameters(each) for key, each in self.modules.items()}
+        )
         self._holders = {key: named_buffers(each) for key, each in self.modules.items()}
         self._all = [leaf for held in self.live.values() for leaf in held.values()]
         self.places = list(self._unique())
@@ -66,7 +70,9 @@ class Models:
                     yield key, name, leaf
 
     def _detached(self) -> FrozenMap[Any]:
-        return FrozenMap({key: {name: leaf.detach() for name, leaf in held.items()} for key, held in self.live.items()})
+        return FrozenMap(
+            {key: {name: leaf.detach() for name, leaf in held.items()} for key, held in self.live.items()}
+        )
 
     def _now(self) -> list[int]:
         """Return where the parameters lie: a cast or a move of the module gives them other storage."""
@@ -89,7 +95,9 @@ class Models:
             self.buffers = self._held()
 
     def _buffer_places(self) -> Iterable[tuple[str, str, dict[str, Any], str]]:
-        return ((key, name, at, own) for key, held in self._holders.items() for name, (at, own) in held.items())
+        return (
+            (key, name, at, own) for key, held in self._holders.items() for name, (at, own) in held.items()
+        )
 
     def gradients(self) -> FrozenMap[Any]:
         """Return the gradients there are, each tensor once."""

@@ -11,7 +11,11 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 LAZY_WRAPPERS = (
     ("torch._dynamo.eval_frame", "OptimizedModule", "_orig_mod"),
-    ("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel", "_fsdp_wrapped_module"),
+    (
+        "torch.distributed.fsdp.fully_sharded_data_parallel",
+        "FullyShardedDataParallel",
+        "_fsdp_wrapped_module",
+    ),
     (
         "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
         "ActivationWrapper",
@@ -44,7 +48,9 @@ def unwrapped(module: nn.Module) -> nn.Module:
     return module
 
 
-def walk(module: nn.Module, prefix: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, nn.Module]]:
+def walk(
+    module: nn.Module, prefix: str = "", seen: set[int] | None = None
+) -> Iterator[tuple[str, nn.Module]]:
     """Yield every submodule once with its plain prefix, in the order of ``named_modules()``."""
     module, seen = unwrapped(module), set[int]() if seen is None else seen
     if id(module) in seen:

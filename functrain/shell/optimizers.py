@@ -29,7 +29,9 @@ class Optimizers:
         self.schedulers = _aligned(schedulers, self.by_key)
         self.owners = _owners(self.by_key, models)
         held = {place for places in self.owners.table.values() for place in places}
-        self.unheld = [leaf for key, name, leaf in models.places if leaf.requires_grad and (key, name) not in held]
+        self.unheld = [
+            leaf for key, name, leaf in models.places if leaf.requires_grad and (key, name) not in held
+        ]
         self._read: tuple[Any, FrozenMap[Any]] = (None, FrozenMap())
 
     def zero_grad(self) -> None:
@@ -87,9 +89,15 @@ def _is_number(value: Any) -> bool:
 
 def _same(old: Any, new: Any) -> bool:
     """Compare by identity of the numbers: comparing tensors would ask a device."""
-    return old is not None and len(old) == len(new) and all(
-        a[:2] == b[:2] and a[2].keys() == b[2].keys() and all(a[2][n] is b[2][n] or _equal(a[2][n], b[2][n]) for n in b[2])
-        for a, b in zip(old, new, strict=True)
+    return (
+        old is not None
+        and len(old) == len(new)
+        and all(
+            a[:2] == b[:2]
+            and a[2].keys() == b[2].keys()
+            and all(a[2][n] is b[2][n] or _equal(a[2][n], b[2][n]) for n in b[2])
+            for a, b in zip(old, new, strict=True)
+        )
     )
 
 
@@ -110,9 +118,13 @@ def _aligned(given: Any, optimizers: Mapping[str, Optimizer]) -> dict[str, Any]:
     if isinstance(given, Mapping):
         found = dict(cast("Mapping[str, Any]", given))
     else:
-        listed: list[Any] = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+        listed: list[Any] = (
+            [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+        )
         if len(listed) > len(optimizers):
-            msg = f"{len(listed)} schedulers for {len(optimizers)} optimizers; give one, or None, per optimizer"
+            msg = (
+                f"{len(listed)} schedulers for {len(optimizers)} optimizers; give one, or None, per optimizer"
+            )
             raise ValueError(msg)
         found = dict(zip(optimizers, listed, strict=False))
     if unknown := sorted(found.keys() - optimizers.keys()):

@@ -55,7 +55,9 @@ def _line(axes: Axes, records: list[dict[str, Any]], name: str) -> None:
 def _draw_scores(axes: Axes, validations: list[dict[str, Any]]) -> None:
     """Draw each score of the validations over the epochs."""
     for name in [key for key in validations[0] if key not in {"epoch", "step"}]:
-        axes.plot([each["epoch"] for each in validations], [each[name] for each in validations], "o-", label=name)
+        axes.plot(
+            [each["epoch"] for each in validations], [each[name] for each in validations], "o-", label=name
+        )
     _finish(axes, "validation", x="epoch")
 
 

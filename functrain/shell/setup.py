@@ -22,8 +22,8 @@ from functrain.shell.optimizers import Optimizers
 GradScaler: TypeAlias = torch.amp.GradScaler
 
 
-def build_driver(  # noqa: PLR0913 - the objects of a training run
-    pipeline: Pipeline, models: Any, optimizers: Any, schedulers: Any, scaler: Any, strict: bool  # noqa: FBT001
+def build_driver(
+    pipeline: Pipeline, models: Any, optimizers: Any, schedulers: Any, scaler: Any, strict: bool
 ) -> Driver:
     """Check the combination, build every slot, and return a driver at its first state."""
     real_models = Models(models)

@@ -49,14 +49,14 @@ class Shell:
     (4, 2)
     """
 
-    def __init__(  # noqa: PLR0913 - the objects of a training run
+    def __init__(
         self,
         models: Any,
         optimizers: Any,
         hooks: Any,
         schedulers: Any = None,
         scaler: torch.amp.GradScaler | None = None,
-        strict: bool = False,  # noqa: FBT001, FBT002 - the name of the design
+        strict: bool = False,  # noqa: FBT002 - the name of the design
     ) -> None:
         """Build the first state, check the configuration, fire SETUP."""
         self.pipeline: Pipeline = fold(*hooks) if isinstance(hooks, list | tuple) else fold(hooks)
@@ -71,7 +71,7 @@ class Shell:
         """The current state; during a batch the one that the next hook will see."""
         return self._driver.state
 
-    def batch(self, batch: Any = None, last: bool = False) -> MicroBatch:  # noqa: FBT001, FBT002 - a fact about the data
+    def batch(self, batch: Any = None, last: bool = False) -> MicroBatch:  # noqa: FBT002 - a fact about the data
         """Open a micro-batch, in which the forward runs and :meth:`update` is called once.
 
         Args:
@@ -138,7 +138,9 @@ class Shell:
         """
         return self._averages.swapped(name)
 
-    def averaged_module(self, name: str = "ema", module_factory: Callable[[], nn.Module] | None = None) -> nn.Module:
+    def averaged_module(
+        self, name: str = "ema", module_factory: Callable[[], nn.Module] | None = None
+    ) -> nn.Module:
         """Return a separate module with the averaged weights: the same object each time, refreshed.
 
         Raises:
