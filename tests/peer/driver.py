@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import pytest
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from torch import Tensor, nn
-    from torch.optim import Optimizer
-    from torch.optim.lr_scheduler import LRScheduler
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 _REASON = "needs the extra `peer`: pip install nvalchemi-toolkit==0.2.0"
 
 
-def peer_module(name: str) -> Any:  # noqa: ANN401  the peer's types cannot be named where it is not installed
+def peer_module(name: str) -> Any:
     """Import one of the peer's modules, or skip whatever needs it."""
     return pytest.importorskip(f"nvalchemi.{name}", reason=_REASON)
 
@@ -108,7 +105,7 @@ class PeerRun:
         self.batches += 1
         self.steps += int(self.stepped)
 
-    def _new_context(self, batch: object = None) -> Any:  # noqa: ANN401  see peer_module
+    def _new_context(self, batch: object = None) -> Any:
         return TrainContext(
             batch=batch,
             models=self.models,

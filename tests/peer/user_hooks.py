@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping
+from enum import Enum
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from .driver import MixedPrecisionHook, PeerContext, TrainingStage, UpdateHook
+from tests.peer.driver import MixedPrecisionHook, PeerContext, TrainingStage, UpdateHook
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from enum import Enum
-
-    from torch import Tensor
-
-    Verdict = tuple[bool, Tensor | None]
+Verdict = tuple[bool, Tensor | None]
 
 
 class PeerAccumulate(UpdateHook):
@@ -91,7 +88,7 @@ class PeerRecorder(UpdateHook):
         return self.answers.get(stage.name, (True, ctx.loss))
 
 
-def mixed_precision(precision: str, scaler: torch.amp.GradScaler | None = None) -> Any:  # noqa: ANN401  a peer's type
+def mixed_precision(precision: str, scaler: torch.amp.GradScaler | None = None) -> Any:
     """The peer's own precision hook, with a scaler of other dynamics than its default where one is given."""
     hook = MixedPrecisionHook(precision=precision)
     if scaler is not None:

@@ -1,1 +1,0 @@
-"""functrain beside nvalchemi-toolkit 0.2.0: the same run through both, and every row of the contract."""
