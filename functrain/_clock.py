@@ -34,7 +34,7 @@ class Clock(_tree.Record):
     skipped: Number = 0
     consecutive_skips: Number = 0
     skipping_since: Number = -1
-    optimizer_steps: _tree.FrozenMap[Number] = field(default_factory=_tree.FrozenMap)
+    optimizer_steps: _tree.FrozenMap[Number] = field(default_factory=_tree.FrozenMap[Number])
 
     def updated(self, boundary: Flag, stepped: _tree.FrozenMap[Flag], ran: Flag) -> Clock:
         """Return the clock after an update: a step, a skip, or, inside a window, neither."""

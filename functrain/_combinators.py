@@ -198,11 +198,7 @@ def named(name: str, hook: Any) -> Any:
     if isinstance(hook, Pipeline):
         msg = f"cannot name a pipeline; name its members: {[each.name for each in hook]}"
         raise TypeError(msg)
-    inner = (
-        FunctionHook(function=hook, name=name)
-        if not isinstance(hook, Hook) and callable(hook)
-        else as_hook(hook)
-    )
+    inner = FunctionHook(function=hook, name=name) if not isinstance(hook, Hook) and callable(hook) else as_hook(hook)
     return _changed(inner, name=name)
 
 

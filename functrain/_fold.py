@@ -32,7 +32,7 @@ class Pipeline(Hook):
     hooks: Annotated[tuple[Hook, ...], SkipValidation] = ()
     _claims: dict[Stage, tuple[Hook, ...]] = PrivateAttr(default_factory=dict[Stage, tuple[Hook, ...]])
 
-    def model_post_init(self, context: Any, /) -> None:
+    def model_post_init(self, _context: Any, /) -> None:
         """Sort out once which member claims which stage."""
         self._claims = {stage: tuple(each for each in self.hooks if stage in each.stages) for stage in Stage}
 
@@ -46,11 +46,7 @@ class Pipeline(Hook):
 
     def prepared(self, state: TrainState) -> TrainState:
         """Return a state that holds every slot, veto and metric of the members: what SETUP does."""
-        gated = {
-            stage: {each.name: False for each in self._claims[stage]}
-            for stage in Stage
-            if stage in GATED_STAGES
-        }
+        gated = {stage: {each.name: False for each in self._claims[stage]} for stage in Stage if stage in GATED_STAGES}
         unknown = torch.full((), float("nan"))
         metrics = {name: unknown.clone() for each in self.hooks for name in sorted(each.publishes)}
         # Every init sees the metrics of all members: whether one is published is fixed from here on.
@@ -82,7 +78,7 @@ class Pipeline(Hook):
     def update(self, state: TrainState, stage: Stage, will_skip: Flag) -> Outcome:
         """Fold the members over the state."""
         proceed = negate(will_skip)
-        for state, proceed in self.scan(state, stage, will_skip):  # noqa: B020, PLR1704 - a fold
+        for state, proceed in self.scan(state, stage, will_skip):  # noqa: B007, B020, PLR1704 - a fold
             pass
         return Outcome(state, proceed, state.loss)
 

@@ -4,12 +4,12 @@
 at a time. Each operation here therefore has two forms that agree bitwise: the caller of the in-place form owns the
 leaves, the functional form is what ``vmap`` and ``torch.compile`` trace.
 """
-# pyright: reportPrivateUsage=false
+# pyright: reportPrivateUsage=false, reportPrivateImportUsage=false
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -117,5 +117,15 @@ def norms(tensors: Sequence[Tensor], order: float) -> list[Tensor]:
     """
     found: list[Tensor] = []
     for group in grouped(tensors).values():
-        found.extend(cast("tuple[Tensor, ...]", torch._foreach_norm(group, order)))
+        found.extend(torch._foreach_norm(group, order))
     return found
+
+
+def norms_one_by_one(tensors: Sequence[Tensor], order: float) -> list[Tensor]:
+    """Return what :func:`norms` does, in a form that ``vmap`` and ``torch.compile`` trace.
+
+    >>> norms_one_by_one([torch.tensor([3.0, 4.0])], 2.0)
+    [tensor(5.)]
+    """
+    ordered = [tensor for group in grouped(tensors).values() for tensor in group]
+    return [torch.linalg.vector_norm(tensor, order) for tensor in ordered]

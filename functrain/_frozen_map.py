@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
 V = TypeVar("V")
+T = TypeVar("T")
 
 
 class FrozenMap(Mapping[Any, V]):
@@ -74,7 +75,7 @@ class FrozenMap(Mapping[Any, V]):
         """Show the content as source text."""
         return f"FrozenMap({self._data!r})"
 
-    def derived(self, key: object, build: Callable[[], V]) -> V:
+    def derived(self, key: object, build: Callable[[], T]) -> T:
         """Return what ``build()`` gave the first time it was asked for under ``key``.
 
         The mapping never changes, so neither does what depends on it: name lists and device groups are made once.
@@ -87,10 +88,10 @@ class FrozenMap(Mapping[Any, V]):
 
 def wrap(data: dict[Any, Any]) -> FrozenMap[Any]:
     """Make a FrozenMap of a dict that nobody else holds and whose values are frozen."""
-    new = object.__new__(FrozenMap)
+    new: FrozenMap[Any] = object.__new__(FrozenMap)
     object.__setattr__(new, "_data", data)
     object.__setattr__(new, "_derived", {})
-    return cast("FrozenMap[Any]", new)
+    return new
 
 
 def freeze(value: Any) -> Any:

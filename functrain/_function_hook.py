@@ -7,7 +7,6 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
-from functrain._frozen_map import FrozenMap
 from functrain._hook import Hook, HookFunction, Outcome
 from functrain._select import Flag
 from functrain._stage import Stage
@@ -26,7 +25,7 @@ class FunctionHook(Hook):
 
     def init(self, state: TrainState) -> Any:
         """Build the slot with the function given as ``init``, else keep nothing."""
-        return self.initial(state) if self.initial is not None else FrozenMap()
+        return super().init(state) if self.initial is None else self.initial(state)
 
     def update(self, state: TrainState, stage: Stage, will_skip: Flag) -> Outcome:
         """Call the function."""
@@ -76,7 +75,7 @@ def hook(function: HookFunction | None = None, /, **options: Any) -> Any:
     ('halve', 50)
     """
     if function is None:
-        return lambda decorated: hook(decorated, **options)
+        return partial(hook, **options)
     if not is_plain_function(function):
         msg = f"@hook needs a function, got {type(function).__name__}; subclass functrain.Hook for anything else"
         raise TypeError(msg)

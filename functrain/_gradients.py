@@ -43,9 +43,7 @@ def _any_non_finite(state: TrainState, grads: Sequence[Tensor]) -> Flag:
     if not filled:
         return False
     if not state.donated:
-        return (
-            torch.stack([grad.isfinite().all().to(filled[0].device) for grad in filled]).all().logical_not()
-        )
+        return torch.stack([grad.isfinite().all().to(filled[0].device) for grad in filled]).all().logical_not()
     # The largest magnitude cannot overflow, so it is finite iff every element is.
     largest = [norm.to(filled[0].device, torch.float64) for norm in _foreach.norms(filled, float("inf"))]
     return torch.stack(largest).isfinite().all().logical_not()
@@ -76,7 +74,7 @@ def total_norm(state: TrainState, order: float = 2.0) -> Tensor:
     parts = _norm_parts(state, order)
     if not parts:
         return torch.zeros(())
-    plain = torch.linalg.vector_norm(torch.stack(parts), order)
+    plain: Tensor = torch.linalg.vector_norm(torch.stack(parts), order)
     return select(peek(plain.isfinite()), lambda: plain, lambda: _rescued(state, order, plain))
 
 
@@ -84,12 +82,8 @@ def _norm_parts(state: TrainState, order: float) -> list[Tensor]:
     """Return one norm per gradient, on one device, zero where the optimizer overflowed."""
     parts: list[tuple[str, Tensor]] = []
     for key, grads in by_optimizer(state).items():
-        found = (
-            _foreach.norms(grads, order)
-            if state.donated
-            else [torch.linalg.vector_norm(g, order) for g in grads]
-        )
-        parts.extend((key, norm) for norm in found)
+        norms = _foreach.norms if state.donated else _foreach.norms_one_by_one
+        parts.extend((key, norm) for norm in norms(grads, order))
     return [_masked(overflowed(state, key), norm.to(parts[0][1].device)) for key, norm in parts]
 
 
@@ -105,13 +99,14 @@ def _rescued(state: TrainState, order: float, plain: Tensor) -> Tensor:
         [_masked(overflowed(state, key), g.abs().amax().to(plain.device, torch.float64)) for key, g in grads]
     ).amax()
     parts = [_masked(overflowed(state, key), _norm_of_quotient(g, largest, order)) for key, g in grads]
-    norm = largest * torch.linalg.vector_norm(torch.stack(parts), order)
+    norm: Tensor = largest * torch.linalg.vector_norm(torch.stack(parts), order)
     return torch.where(largest > 0, norm, largest).to(plain.dtype)
 
 
 def _norm_of_quotient(grad: Tensor, largest: Tensor, order: float) -> Tensor:
     quotient = grad / largest.to(grad.device)
-    return torch.linalg.vector_norm(quotient, order, dtype=_wide(grad)).to(largest.device).abs()
+    norm: Tensor = torch.linalg.vector_norm(quotient, order, dtype=_wide(grad))
+    return norm.to(largest.device).abs()
 
 
 def _wide(grad: Tensor) -> torch.dtype:
@@ -134,7 +129,7 @@ def limited(state: TrainState, norm: Tensor, limit: Number, will_skip: Flag) -> 
 def multiplied(state: TrainState, factor: Number) -> TrainState:
     """Return the state with every gradient times a factor: in place where donated."""
     if not state.donated:
-        return mapped(state, lambda model, name, grad: _foreach.scaled(grad, factor))
+        return mapped(state, lambda _model, _name, grad: _foreach.scaled(grad, factor))
     _foreach.multiply_([grad for held in state.grads.values() for grad in held.values()], factor)
     return state
 
@@ -151,9 +146,7 @@ def mapped(state: TrainState, function: Callable[[str, str, Tensor], Tensor]) ->
     )
 
 
-def replaced(
-    state: TrainState, function: Callable[[str, str, Tensor], Tensor], will_skip: Flag
-) -> TrainState:
+def replaced(state: TrainState, function: Callable[[str, str, Tensor], Tensor], will_skip: Flag) -> TrainState:
     """Return the state with mapped gradients unless the step will be skipped; written in place where donated."""
     after = mapped(state, lambda m, n, g: select(negate(will_skip), lambda: function(m, n, g), lambda: g))
     if not state.donated:

@@ -94,7 +94,7 @@ class Hook(BaseModel):
     def _named(self) -> Self:
         """Give a nameless hook its default name; a frozen model can be filled here and nowhere else."""
         if not self.name:
-            self.__dict__["name"] = self.default_name()
+            vars(self)["name"] = self.default_name()
         return self
 
     def default_name(self) -> str:
@@ -117,7 +117,7 @@ class Hook(BaseModel):
         Returns:
             a tree of tensors and numbers; dicts are frozen. The base hook keeps nothing.
         """
-        return FrozenMap()
+        return FrozenMap[Any]()
 
     def update(self, state: TrainState, stage: Stage, will_skip: Flag) -> Outcome:  # noqa: ARG002 - for overriding
         """Map a state at a claimed stage; must be pure. The base hook is the identity."""
@@ -149,9 +149,5 @@ class Hook(BaseModel):
         """Show only what differs from the defaults."""
         defaults = {name: info.default for name, info in type(self).model_fields.items()}
         for name, value in super().__repr_args__():
-            if (
-                name is not None
-                and value != defaults.get(name)
-                and (name != "name" or value != self.default_name())
-            ):
+            if name is not None and value != defaults.get(name) and (name != "name" or value != self.default_name()):
                 yield name, value

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor  # pyright: ignore[reportMissingModuleSource]
 
 from functrain import _tree
 
@@ -37,7 +39,7 @@ def select(pred: Flag, then: Callable[[], T], otherwise: Callable[[], T]) -> T:
     """
     if isinstance(pred, bool):
         return then() if pred else otherwise()
-    return cast("T", _tree.map_leaves(lambda a, b: _where(pred, a, b), then(), otherwise()))
+    return cast("T", _tree.map_leaves(partial(_where, pred), then(), otherwise()))
 
 
 def _where(pred: Tensor, a: Any, b: Any) -> Any:
@@ -98,8 +100,7 @@ def peek(flag: Flag) -> Flag:
     """
     if isinstance(flag, bool) or flag.device.type != "cpu" or torch.compiler.is_compiling():
         return flag
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(flag)  # noqa: SLF001 - no public way to ask
-    return flag if wrapped else bool(flag)
+    return flag if is_functorch_wrapped_tensor(flag) else bool(flag)
 
 
 def beside(number: Number, tensor: Tensor) -> Any:

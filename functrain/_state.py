@@ -74,7 +74,7 @@ class TrainState(_tree.Record):
     loss: Tensor = field(default_factory=_nothing)
     raw_loss: Tensor = field(default_factory=_nothing)
     window: Window = field(default_factory=Window)
-    clock: Clock = field(default_factory=Clock)
+    clock: Clock = field(default_factory=lambda: Clock())  # noqa: PLW0108 - pyright needs the call
     hooks: FrozenMap[Any] = field(default_factory=_empty)
     vetoes: FrozenMap[FrozenMap[Flag]] = field(default_factory=_empty)
     stepped: FrozenMap[Flag] = field(default_factory=_empty)
@@ -105,9 +105,7 @@ class TrainState(_tree.Record):
         try:
             return self.hooks[name]
         except KeyError:
-            raise KeyError(
-                f"no slot for a hook named {name!r}; state.hooks has {sorted(self.hooks)}"
-            ) from None
+            raise KeyError(f"no slot for a hook named {name!r}; state.hooks has {sorted(self.hooks)}") from None
 
     def with_slot(self, name: str, slot: Any) -> Self:
         """Return a state in which one hook's slot is another one."""

@@ -28,7 +28,8 @@ class Watched(Wrapper):
         """Call the hook between a look at its input and a look at its output."""
         before = contents(state)
         outcome = self.inner.update(state, stage, will_skip)
-        after: Any = outcome[0] if isinstance(outcome, tuple) and outcome else None
+        given: Any = outcome
+        after = given[0] if isinstance(given, tuple) and given else None
         if isinstance(after, TrainState):
             check_purity(self.inner, stage, before, state)
             check_structure(self.inner, stage, state, after)
@@ -38,9 +39,7 @@ class Watched(Wrapper):
 
 def strict_pipeline(pipeline: Pipeline) -> Pipeline:
     """Return the pipeline with every member under watch, in the same order."""
-    return pipeline_of(
-        Watched(inner=each, **{name: getattr(each, name) for name in CONTRACT}) for each in pipeline
-    )
+    return pipeline_of(Watched(inner=each, **{name: getattr(each, name) for name in CONTRACT}) for each in pipeline)
 
 
 def contents(state: TrainState) -> dict[str, Any]:
@@ -57,9 +56,7 @@ def check_purity(hook: Hook, stage: Stage, before: dict[str, Any], state: TrainS
     """
     for path, leaf in _tree.paths(state).items():
         if path not in before or not same(before[path], leaf):
-            raise PurityError(
-                _complaint(hook, stage, path, "wrote into its input", "return a new tensor instead")
-            )
+            raise PurityError(_complaint(hook, stage, path, "wrote into its input", "return a new tensor instead"))
 
 
 def check_structure(hook: Hook, stage: Stage, before: TrainState, after: TrainState) -> None:
@@ -70,9 +67,7 @@ def check_structure(hook: Hook, stage: Stage, before: TrainState, after: TrainSt
     """
     for name in STATIC:
         if getattr(before, name) != getattr(after, name):
-            raise StructureError(
-                _complaint(hook, stage, f"state.{name}", "changed a static field", "leave it")
-            )
+            raise StructureError(_complaint(hook, stage, f"state.{name}", "changed a static field", "leave it"))
     old, new = _kinds(before), _kinds(after)
     for path in (*old, *new):
         if old.get(path) != new.get(path):
@@ -122,19 +117,15 @@ def _changed(hook: Hook, name: str, before: TrainState, after: TrainState) -> st
     if old is new:
         return None
     own = {"hooks": {hook.name}, "metrics": set(hook.publishes)}.get(name, set[str]())
-    left = _tree.paths(
-        FrozenMap({k: v for k, v in old.items() if k not in own}) if own else old, f"state.{name}"
-    )
-    right = _tree.paths(
-        FrozenMap({k: v for k, v in new.items() if k not in own}) if own else new, f"state.{name}"
-    )
+    left = _tree.paths(FrozenMap({k: v for k, v in old.items() if k not in own}) if own else old, f"state.{name}")
+    right = _tree.paths(FrozenMap({k: v for k, v in new.items() if k not in own}) if own else new, f"state.{name}")
     return next((path for path in (*left, *right) if not same(left.get(path), right.get(path))), None)
 
 
 def same(a: Any, b: Any) -> bool:
     """Compare two leaves bitwise, NaN equal to NaN."""
     if not isinstance(a, Tensor) or not isinstance(b, Tensor):
-        return a is b or (type(a) is type(b) and (a == b or (a != a and b != b)))  # noqa: PLR0124 - NaN
+        return a is b or (type(a) is type(b) and bool(a == b or (a != a and b != b)))  # noqa: PLR0124 - NaN
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     return torch.equal(a, b) or bool(((a == b) | (a.isnan() & b.isnan())).all())

@@ -28,11 +28,8 @@ def pipeline_table(pipeline: Pipeline) -> str:
         _row("stage", heads, heads, width),
         _row("-" * width, ["-" * len(head) for head in heads], heads, width),
     ]
-    for stage in claimed:
-        rows.append(
-            _row(stage.name, ["x" if stage in each.stages else "." for each in members], heads, width)
-        )
-    return "\n".join(rows)
+    marks = {stage: ["x" if stage in each.stages else "." for each in members] for stage in claimed}
+    return "\n".join([*rows, *(_row(stage.name, marks[stage], heads, width) for stage in claimed)])
 
 
 def _row(first: str, cells: list[str], heads: list[str], width: int) -> str:

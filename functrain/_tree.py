@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast, dataclass_transform
 
 import optree
 from torch.utils import _pytree as torch_pytree
@@ -45,11 +45,10 @@ class Record:
 def _unknown_fields(record: Record, changes: Mapping[str, Any]) -> str:
     """Say which names are no fields, and which there are."""
     unknown = sorted(changes.keys() - record.__dict__.keys())
-    return (
-        f"{type(record).__name__} has no field {', '.join(unknown)}; there are {', '.join(record.__dict__)}"
-    )
+    return f"{type(record).__name__} has no field {', '.join(unknown)}; there are {', '.join(record.__dict__)}"
 
 
+@dataclass_transform(frozen_default=True, eq_default=False)
 def record(*static: str) -> Callable[[type[R]], type[R]]:
     """Make a class a frozen dataclass and a node of both registries; ``static`` fields are no leaves."""
 
@@ -77,9 +76,7 @@ def _register_record(cls: type[Any], names: tuple[str, ...], static: tuple[str, 
 
     def with_keys(node: Any) -> tuple[list[tuple[Any, Any]], tuple[Any, ...]]:
         children, own = flatten(node)
-        return [
-            (torch_pytree.GetAttrKey(name), child) for name, child in zip(names, children, strict=True)
-        ], own
+        return [(torch_pytree.GetAttrKey(name), child) for name, child in zip(names, children, strict=True)], own
 
     _register(cls, flatten, unflatten, with_keys, lambda _: names, optree.GetAttrEntry)
 
@@ -154,6 +151,4 @@ def paths(tree: Any, root: str = "state") -> dict[str, Any]:
     {'state.params["main"]["0.weight"]': 1}
     """
     accessors, found, _ = optree.tree_flatten_with_accessor(tree, namespace=NAMESPACE)
-    return {
-        accessor.codify(root).replace("'", '"'): leaf for accessor, leaf in zip(accessors, found, strict=True)
-    }
+    return {accessor.codify(root).replace("'", '"'): leaf for accessor, leaf in zip(accessors, found, strict=True)}

@@ -18,7 +18,7 @@ def checked_outcome(member: Hook, stage: Stage, outcome: Any) -> Outcome:
     Raises:
         TypeError: not three values, no TrainState, or at a gated stage ``proceed`` that is no verdict.
     """
-    if not isinstance(outcome, tuple) or len(outcome) != 3:  # pyright: ignore[reportUnknownArgumentType]
+    if not isinstance(outcome, tuple) or len(outcome) != len(Outcome._fields):  # pyright: ignore[reportUnknownArgumentType]
         raise TypeError(
             f"{_place(member, stage)} must return (state, proceed, loss); got {_kind(outcome)}. "
             "Return functrain.Outcome(state, True, state.loss) to change nothing."
@@ -33,9 +33,7 @@ def checked_outcome(member: Hook, stage: Stage, outcome: Any) -> Outcome:
 
 def _check_proceed(member: Hook, stage: Stage, proceed: Any) -> None:
     """Refuse anything but a bool or a 0-d bool tensor; truthiness would hide a forgotten return."""
-    if isinstance(proceed, bool) or (
-        isinstance(proceed, Tensor) and proceed.dtype is torch.bool and proceed.ndim == 0
-    ):
+    if isinstance(proceed, bool) or (isinstance(proceed, Tensor) and proceed.dtype is torch.bool and proceed.ndim == 0):
         return
     raise TypeError(
         f"{_place(member, stage)} must return a bool or a 0-d bool tensor as proceed; got {_kind(proceed)}. "

@@ -90,9 +90,7 @@ class Accumulate(Hook):
         window = window.replace(boundary=boundary, divisor=slot["every"])
         if self.weight is not None:
             window = window.replace(weighted=True, weight=self.weight(state.batch))
-        return Outcome(
-            state.replace(window=window).with_slot(self.name, slot | {"position": position}), first, None
-        )
+        return Outcome(state.replace(window=window).with_slot(self.name, slot | {"position": position}), first, None)
 
     def _weigh(self, state: TrainState) -> TrainState:
         """Divide a weight by a fixed power of two near the first one: times a loss scale it would overflow."""

@@ -108,9 +108,7 @@ class ClipValue(Hook):
         if will_skip is True:
             return Outcome(state, True, state.loss)
         limit = state.hooks[self.name]["clip_value"]
-        return Outcome(
-            replaced(state, lambda _m, _n, grad: _clamped(grad, limit), will_skip), True, state.loss
-        )
+        return Outcome(replaced(state, lambda _m, _n, grad: _clamped(grad, limit), will_skip), True, state.loss)
 
 
 def _clamped(grad: Tensor, limit: Any) -> Tensor:

@@ -74,7 +74,8 @@ def unit_norm(tensor: Tensor) -> Tensor:
             [1.]])
     """
     dims = tuple(range(1, tensor.ndim)) or None
-    return torch.linalg.vector_norm(tensor, dim=dims, keepdim=True)
+    norm: Tensor = torch.linalg.vector_norm(tensor, dim=dims, keepdim=True)
+    return norm
 
 
 def unit_clipped(grad: Tensor, weight: Tensor, clip: Number, eps: Number) -> Tensor:

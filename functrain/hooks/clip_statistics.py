@@ -51,16 +51,12 @@ class LearnedLimit(Hook):
         slot, norm = state.hooks[self.name], total_norm(state)
         measured = norm.to(slot["norm"].device, slot["norm"].dtype)
         state = limited(state, norm, self.limit(slot, measured), will_skip)
-        return state.with_slot(self.name, slot | {"norm": measured.detach()}).with_metrics(
-            {"grad_norm": norm}
-        )
+        return state.with_slot(self.name, slot | {"norm": measured.detach()}).with_metrics({"grad_norm": norm})
 
     def _learn(self, state: TrainState, will_skip: Flag) -> TrainState:
         """Take the norm of an executed step into the statistics."""
         slot = state.hooks[self.name]
-        new = select(
-            negate(will_skip), lambda: _if_finite(slot, self.learned(slot, slot["norm"])), lambda: slot
-        )
+        new = select(negate(will_skip), lambda: _if_finite(slot, self.learned(slot, slot["norm"])), lambda: slot)
         return state.with_slot(self.name, new)
 
 
@@ -99,9 +95,7 @@ class ClipPercentile(LearnedLimit):
         """Keep a ring of norms."""
         where = device_of(state)
         norm = torch.full((), float("nan"), device=where)
-        return FrozenMap(
-            {"percentile": self.percentile, "norms": ring(self.history, where), "seen": 0, "norm": norm}
-        )
+        return FrozenMap({"percentile": self.percentile, "norms": ring(self.history, where), "seen": 0, "norm": norm})
 
     def limit(self, slot: Any, norm: Tensor) -> Tensor:
         """Return the percentile over history and current norm; infinity where the norm is not finite."""
@@ -143,18 +137,14 @@ class ClipZScore(LearnedLimit):
     def init(self, state: TrainState) -> Any:
         """Keep mean, variance and the number of norms seen."""
         zero = torch.zeros((), dtype=torch.float64, device=device_of(state))
-        return FrozenMap(
-            {"z": self.z, "alpha": self.alpha, "mean": zero, "var": zero, "seen": 0, "norm": zero}
-        )
+        return FrozenMap({"z": self.z, "alpha": self.alpha, "mean": zero, "var": zero, "seen": 0, "norm": zero})
 
     def limit(self, slot: Any, norm: Tensor) -> Tensor:
         """Return the limit; infinity during warm-up and for norms that are not too large."""
         std = slot["var"].sqrt()
         now = (norm - slot["mean"]) / torch.where(std > 0, std, 1.0)
         high = (now > slot["z"]) & (std > 0) & (slot["seen"] >= self.warmup)
-        return torch.where(
-            high, slot["mean"] + slot["z"] ** 2 / torch.where(high, now, 1.0) * std, float("inf")
-        )
+        return torch.where(high, slot["mean"] + slot["z"] ** 2 / torch.where(high, now, 1.0) * std, float("inf"))
 
     def learned(self, slot: Any, norm: Tensor) -> Any:
         """Move mean and variance; in warm-up they are those of all norms so far."""

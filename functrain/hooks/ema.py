@@ -20,7 +20,7 @@ ModelKey = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)
 class EMA(Hook):
     """After each eligible step the shadow moves towards the weights: shadow <- lerp(shadow, weight, 1 - decay).
 
-    Eligible: an optimizer of the model stepped, ``completed >= start_step`` and ``completed % update_every == 0``, where
+    Eligible: an optimizer of the model stepped, ``completed >= start_step`` and ``completed % update_every == 0``;
     ``completed`` counts the model's own steps, this one included. The first update copies. The shadow is fp32 over
     bf16 and fp16 weights. Bitwise ``torch.optim.swa_utils.AveragedModel`` with ``get_ema_multi_avg_fn``.
 
@@ -64,9 +64,7 @@ class EMA(Hook):
         steps = [state.clock.optimizer_steps.get(key, 0) for key in state.owners.of_model(self.model_key)]
         counts = {"n_averaged": 0, "num_updates": self.num_updates, "completed": max(steps, default=0)}
         weights, buffers = state.params[self.model_key], state.buffers.get(self.model_key, FrozenMap())
-        return FrozenMap(
-            {"decay": self.decay, **counts, "shadow": shadow_of(weights), "buffers": shadow_of(buffers)}
-        )
+        return FrozenMap({"decay": self.decay, **counts, "shadow": shadow_of(weights), "buffers": shadow_of(buffers)})
 
     def update(self, state: TrainState, stage: Stage, will_skip: Flag) -> Outcome:  # noqa: ARG002 - claims one stage
         """Count the model's step and, where eligible, move the shadow."""
@@ -81,9 +79,7 @@ class EMA(Hook):
 
     def _stepped(self, state: TrainState) -> Flag:
         """Tell whether an optimizer of the model stepped; a model that no optimizer holds follows any step."""
-        own = {
-            key: state.stepped[key] for key in state.owners.of_model(self.model_key) if key in state.stepped
-        }
+        own = {key: state.stepped[key] for key in state.owners.of_model(self.model_key) if key in state.stepped}
         return any_of(FrozenMap(own)) if own else True
 
     def _averaged_where(self, due: Flag, slot: Any, state: TrainState) -> Any:

@@ -34,9 +34,7 @@ def _averages(leaf: Tensor) -> bool:
     return leaf.is_floating_point() or leaf.is_complex()
 
 
-def follow_(
-    shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], weight: float, copies: bool
-) -> FrozenMap[Tensor]:
+def follow_(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], weight: float, copies: bool) -> FrozenMap[Tensor]:
     """Move a donated shadow in place: copy, or lerp by ``weight``; groups are made once per pair of mappings."""
     averaged, copied = shadow.derived(("pairs", id(source)), lambda: _paired(shadow, source))[1:]
     copied.copy_()
@@ -61,9 +59,7 @@ def _paired(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor]) -> Any:
     )
 
 
-def followed(
-    shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], weight: Number, copies: Flag
-) -> FrozenMap[Tensor]:
+def followed(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], weight: Number, copies: Flag) -> FrozenMap[Tensor]:
     """Return a new shadow, copied or moved by ``weight``; the old one stays."""
     whole: Flag = either(copies, weight == 1.0)  # pyright: ignore[reportArgumentType] - lerp(nan, x, 1) would be nan
     moved = {name: _moved(leaf, source[name], weight, whole) for name, leaf in shadow.items()}

@@ -78,11 +78,7 @@ class SkipSpikes(Hook):
         """Judge the loss, judge the window, learn."""
         match stage:
             case Stage.DO_BACKWARD:
-                return (
-                    self._see_loss(state, will_skip)
-                    if self.of == "loss"
-                    else Outcome(state, True, state.loss)
-                )
+                return self._see_loss(state, will_skip) if self.of == "loss" else Outcome(state, True, state.loss)
             case Stage.DO_OPTIMIZER_STEP:
                 return Outcome(state, True, state.loss) if will_skip is True else self._judge(state)
             case _:
@@ -113,9 +109,7 @@ class SkipSpikes(Hook):
             worst = value = _norm(state).to(slot["sum"].device, torch.float64)
         else:
             worst, value = slot["worst"], slot["sum"] / slot["count"].clamp(min=1.0)
-        return Outcome(
-            state.with_slot(self.name, slot | {"value": value}), self._accepts(slot, worst), state.loss
-        )
+        return Outcome(state.with_slot(self.name, slot | {"value": value}), self._accepts(slot, worst), state.loss)
 
     def _learn(self, state: TrainState, will_skip: Flag) -> TrainState:
         """Let the statistic follow an executed step; forget the window at its boundary."""
@@ -127,9 +121,7 @@ class SkipSpikes(Hook):
             lambda: old,
         )
         slot = slot | {"statistic": new}
-        return state.with_slot(
-            self.name, select(state.window.boundary, lambda: self.reset(slot), lambda: slot)
-        )
+        return state.with_slot(self.name, select(state.window.boundary, lambda: self.reset(slot), lambda: slot))
 
 
 def _norm(state: TrainState) -> Tensor:

@@ -21,6 +21,7 @@ class Applier:
     def __init__(self, models: Models, optimizers: Optimizers, scaler: torch.amp.GradScaler | None) -> None:
         """Keep the real objects; make sure the user's scaler has its tensors."""
         self.models, self.optimizers, self.scaler = models, optimizers, scaler
+        self._grads: FrozenMap[Any] = models.gradients()
         if scaler is not None:
             # GradScaler makes its tensors at the first scale(); update(new_scale) needs them.
             first = next(iter(models.by_id), None)
@@ -36,8 +37,6 @@ class Applier:
         if state.buffers is not self.models.buffers:
             state = self._write_buffers(state)
         return state
-
-    _grads: Any = FrozenMap()
 
     def read_gradients(self, state: TrainState) -> TrainState:
         """Return the state with the gradients that the parameters hold now."""
@@ -115,9 +114,7 @@ class Applier:
                 self.optimizers.by_key[key].step()
             except BaseException as error:
                 error.partial = wanted[:place]  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
-                error.add_note(
-                    f"optimizer {key!r} raised; those that had stepped before it: {wanted[:place]}"
-                )
+                error.add_note(f"optimizer {key!r} raised; those that had stepped before it: {wanted[:place]}")
                 raise
 
     def settle(self, state: TrainState, rule: Any) -> TrainState:

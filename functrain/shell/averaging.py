@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -56,15 +56,15 @@ class Averages:
         hook, slot = self.hook(name), self._driver.state.slot(name)
         if not slot["n_averaged"]:
             msg = (
-                f"{name!r} has not initialized its average: the first update comes with the first executed step that is "
-                f"eligible (start_step={hook.start_step}, update_every={hook.update_every}); so far "
+                f"{name!r} has not initialized its average: the first update comes with the first executed step that is"
+                f" eligible (start_step={hook.start_step}, update_every={hook.update_every}); so far "
                 f"{slot['completed']} steps are completed"
             )
             raise RuntimeError(msg)
         return hook, slot
 
     @contextmanager
-    def swapped(self, name: str) -> Iterator[None]:
+    def swapped(self, name: str) -> Generator[None]:
         """Swap the averaged values in, and the raw ones back whatever happens."""
         hook, slot = self.ready(name)
         if name in self._held:

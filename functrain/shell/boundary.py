@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -79,15 +81,19 @@ def finish(driver: Driver, *, presented: bool) -> None:
 def resolved(state: TrainState, proceed: Flag) -> tuple[TrainState, bool]:
     """Return the state and the verdict with every decision as a Python bool, by one transfer from the device."""
     found = state.scaler.get("found_inf", FrozenMap())
-    flags = (proceed, state.vetoes, found)
+    flags: Any = (proceed, state.vetoes, found)
     waiting = [flag for flag in _tree.leaves(flags) if isinstance(flag, Tensor)]
     if waiting:
-        answers = iter(_transferred(waiting))
-        flags = _tree.map_leaves(lambda flag: next(answers) if isinstance(flag, Tensor) else flag, flags)
+        flags = _tree.map_leaves(partial(_answer, iter(_transferred(waiting))), flags)
         state = state.replace(vetoes=flags[1])
     if state.scaler:
         state = state.replace(scaler=state.scaler | {"found_inf": flags[2]})
     return state, flags[0]
+
+
+def _answer(answers: Iterator[bool], flag: Flag) -> bool:
+    """Return the next answer for a tensor, a bool as it is."""
+    return next(answers) if isinstance(flag, Tensor) else flag
 
 
 def _transferred(flags: list[Tensor]) -> list[bool]:
@@ -95,7 +101,8 @@ def _transferred(flags: list[Tensor]) -> list[bool]:
     device = flags[0].device
     if device.type == "cpu" and all(flag.device.type == "cpu" for flag in flags):
         return [bool(flag) for flag in flags]
-    return torch.stack([flag.to(device, non_blocking=True) for flag in flags]).tolist()
+    answers: list[bool] = torch.stack([flag.to(device, non_blocking=True) for flag in flags]).tolist()
+    return answers
 
 
 def _rechecked(driver: Driver, proceed: Flag) -> TrainState:

@@ -117,9 +117,7 @@ def merged_state(state: TrainState, stored: Mapping[str, Any]) -> TrainState:
         KeyError: a leaf that was not stored, or one that nobody knows.
         ValueError: a tensor of another shape.
     """
-    whole = {
-        name: _merged(getattr(state, name), stored[name], f"state.{name}") for name in KEPT if name != "grads"
-    }
+    whole = {name: _merged(getattr(state, name), stored[name], f"state.{name}") for name in KEPT if name != "grads"}
     return state.replace(**whole, grads=_gradients(state, stored["grads"]))
 
 

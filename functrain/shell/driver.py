@@ -34,9 +34,7 @@ class Driver:
         self.phase = Phase.FORWARD
         self.accumulate = innermost(pipeline.member("accumulate"))
         self.precision = innermost(pipeline.member("precision"))
-        self.device = state.params and next(
-            (t.device for held in state.params.values() for t in held.values()), None
-        )
+        self._device = next((leaf.device for held in state.params.values() for leaf in held.values()), None)
         self.pristine: FrozenMap[Any] = state.vetoes
         self.nothing = torch.full((), float("nan"))
         self.unpublished: FrozenMap[Any] = state.metrics
@@ -50,7 +48,7 @@ class Driver:
         proceed = negate(will_skip)
         with ExitStack() as stack:
             self._shield(stack, stage)
-            for self.state, proceed in self.pipeline.scan(self.state, stage, will_skip):  # noqa: B020 - kept on errors
+            for self.state, proceed in self.pipeline.scan(self.state, stage, will_skip):  # noqa: B007, B020 - kept on errors
                 pass
         self.state = self.applier.write(self.state)
         return proceed if stage in GATED_STAGES else True
@@ -64,7 +62,7 @@ class Driver:
 
     def device_type(self) -> str:
         """Return the type of the device that the models are on."""
-        return self.device.type if self.device else "cpu"
+        return self._device.type if self._device else "cpu"
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return the autocast of the pipeline's precision."""
@@ -76,6 +74,10 @@ class Driver:
         state = self.applier.discard_gradients(self.state)
         slots = {each.name: each.reset(state.hooks[each.name]) for each in self.pipeline}
         self.state = state.replace(window=state.window.emptied(), hooks=state.hooks | slots)
+
+    def enter(self, phase: Phase) -> None:
+        """Note how far the micro-batch has come."""
+        self.phase = phase
 
     def recover(self, before: TrainState, error: BaseException) -> None:
         """Return to a state that training can go on from, and say in the error which one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ Loss: TypeAlias = Callable[[Any, Any], Tensor]
 Validate: TypeAlias = Callable[[Any], Any]
 
 
-def fit(  # noqa: PLR0913 - the parts of a loop
+def fit(  # noqa: PLR0913, PLR0917 - the parts of a loop
     shell: Shell,
     loader: Iterable[Any],
     loss_fn: Loss,
@@ -64,9 +64,7 @@ def fit(  # noqa: PLR0913 - the parts of a loop
 class _Run:
     """One call of fit."""
 
-    def __init__(
-        self, shell: Shell, loss_fn: Loss, forward: Any, validate: Any, validate_with: str | None
-    ) -> None:
+    def __init__(self, shell: Shell, loss_fn: Loss, forward: Any, validate: Any, validate_with: str | None) -> None:
         self.shell, self.loss_fn, self.forward, self.validate = shell, loss_fn, forward, validate
         self.driver = shell._driver  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - fit is the shell's own loop
         modules = self.driver.applier.models.modules
@@ -144,11 +142,7 @@ def _first_metric(summary: Mapping[str, Any]) -> Any:
 
 def _summary(found: Any) -> dict[str, Any]:
     """Return what a validation gave as a dict; a number is the total loss."""
-    return (
-        {str(key): value for key, value in found.items()}
-        if isinstance(found, Mapping)
-        else {"total_loss": found}
-    )
+    return dict(cast("Mapping[str, Any]", found)) if isinstance(found, Mapping) else {"total_loss": found}
 
 
 def evaluating(modules: Iterable[nn.Module]) -> ExitStack:

@@ -20,7 +20,8 @@ def flush_window(driver: Driver) -> None:
 
 def step_window(driver: Driver) -> None:
     """Step on what the open window holds, whatever the policy; an exception empties it."""
-    before, driver.phase = driver.state, Phase.BACKWARD
+    before = driver.state
+    driver.enter(Phase.BACKWARD)
     state = driver.applier.refreshed(before)
     driver.state = state.replace(
         window=state.window.replace(boundary=True),

@@ -42,9 +42,7 @@ class History:
         }
         if state.scaler:
             numbers["scale"] = state.scaler["scale"]
-        self.raw.append(
-            {**counts, **numbers, "stepped": any(state.stepped.values()), "skipped_by": reasons(state)}
-        )
+        self.raw.append({**counts, **numbers, "stepped": any(state.stepped.values()), "skipped_by": reasons(state)})
 
     def record_validation(self, state: TrainState, summary: dict[str, Any]) -> None:
         """Keep what a validation found, and when."""
@@ -80,17 +78,15 @@ def reasons(state: TrainState) -> tuple[str, ...]:
     ()
     """
     gated = [stage for stage in Stage if stage in GATED_STAGES and stage is not Stage.BEFORE_BATCH]
-    vetoes = [
-        (stage, name) for stage in gated for name, flag in state.vetoes.get(stage, {}).items() if bool(flag)
-    ]
+    vetoes = [(stage, name) for stage in gated for name, flag in state.vetoes.get(stage, {}).items() if bool(flag)]
     waiting = (Stage.DO_OPTIMIZER_STEP, "accumulate") if not state.window.boundary else None
     return tuple(f"{name}@{stage.name}" for stage, name in vetoes if (stage, name) != waiting)
 
 
 def _learning_rate(state: TrainState) -> Any:
     """Return the learning rate of the first group."""
-    first = next(iter(state.hyper.values()), {})
-    return next((numbers.get("lr") for numbers in first.values()), None)
+    rates: list[Any] = [numbers.get("lr") for groups in state.hyper.values() for numbers in groups.values()]
+    return rates[0] if rates else None
 
 
 def _read(value: Any) -> Any:

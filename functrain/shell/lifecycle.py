@@ -23,9 +23,7 @@ def entered_hooks(pipeline: Pipeline) -> ExitStack:
 def _leaver(hook: Any) -> Any:
     """Return what leaves a hook: its ``__exit__``, else its ``close``; neither can swallow an exception."""
 
-    def leave(
-        kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    def leave(kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
         if (leave_hook := getattr(hook, "__exit__", None)) is not None:
             leave_hook(kind, error, trace)
         elif (close := getattr(hook, "close", None)) is not None:

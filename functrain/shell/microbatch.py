@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -39,7 +39,7 @@ class MicroBatch:
     is_entered = False
     _left = False
 
-    def __enter__(self) -> MicroBatch:
+    def __enter__(self) -> Self:
         """Fire BEFORE_BATCH, clear gradients unless vetoed, open autocast."""
         driver = self._driver
         self.is_entered = True
@@ -120,17 +120,14 @@ class MicroBatch:
         driver = self._driver
         state = driver.applier.with_buffers(driver.state)
         window = state.window if weight is None else self._weighted(weight)
-        if (
-            window.entered
-            and weight is None
-            and window.weighted
-            and getattr(driver.accumulate, "weight", None) is None
-        ):
-            msg = "this window was opened with weights; give every micro-batch of it one: shell.update(loss, weight=...)"
+        if window.entered and weight is None and window.weighted and getattr(driver.accumulate, "weight", None) is None:
+            msg = (
+                "this window was opened with weights; give every micro-batch of it one: shell.update(loss, weight=...)"
+            )
             raise ValueError(msg)
         driver.state = state.replace(loss=loss, raw_loss=loss, window=window)
 
-    def _weighted(self, weight: Number) -> Any:
+    def _weighted(self, weight: Any) -> Any:
         """Return the window with the weight of this micro-batch."""
         driver = self._driver
         window = driver.state.window
@@ -187,11 +184,7 @@ class MicroBatch:
 
     def _drop_partial(self) -> None:
         """Discard what the epoch leaves of a window under ``partial="drop"``."""
-        if (
-            self._last
-            and self._driver.window_is_open()
-            and getattr(self._driver.accumulate, "partial", "") == "drop"
-        ):
+        if self._last and self._driver.window_is_open() and getattr(self._driver.accumulate, "partial", "") == "drop":
             self._driver.discard_window()
 
     def _give_up(self, error: BaseException) -> None:

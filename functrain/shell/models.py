@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,8 @@ def keyed(given: Any, kind: type[T], what: str) -> dict[str, T]:
     """
     if isinstance(given, kind) and not isinstance(given, nn.ModuleDict):
         return {"main": given}
-    items = given.items() if isinstance(given, Mapping | nn.ModuleDict) else _numbered(given, kind, what)
+    is_mapping = isinstance(given, Mapping | nn.ModuleDict)
+    items: Iterable[tuple[Any, Any]] = given.items() if is_mapping else _numbered(given, kind, what)
     found: dict[str, Any] = {str(key): value for key, value in items}
     for key, value in found.items():
         if not isinstance(value, kind):
@@ -34,11 +35,9 @@ def keyed(given: Any, kind: type[T], what: str) -> dict[str, T]:
 def _numbered(given: Any, kind: type[T], what: str) -> Iterable[tuple[str, Any]]:
     """Number the members of a sequence."""
     if given is not None and not isinstance(given, Sequence):
-        msg = (
-            f"{what} must be one {kind.__name__}, a sequence or a mapping of them, got {type(given).__name__}"
-        )
+        msg = f"{what} must be one {kind.__name__}, a sequence or a mapping of them, got {type(given).__name__}"
         raise TypeError(msg)
-    return ((str(place), value) for place, value in enumerate(given or ()))
+    return ((str(place), value) for place, value in enumerate(cast("Sequence[Any]", given or ())))
 
 
 class Models:
@@ -50,9 +49,7 @@ class Models:
     def __init__(self, given: Any) -> None:
         """Name every tensor."""
         self.modules = keyed(given, nn.Module, "models")
-        self.live: FrozenMap[Any] = FrozenMap(
-            {key: named_parameters(each) for key, each in self.modules.items()}
-        )
+        self.live: FrozenMap[Any] = FrozenMap({key: named_parameters(each) for key, each in self.modules.items()})
         self._holders = {key: named_buffers(each) for key, each in self.modules.items()}
         self._all = [leaf for held in self.live.values() for leaf in held.values()]
         self.places = list(self._unique())
@@ -70,9 +67,7 @@ class Models:
                     yield key, name, leaf
 
     def _detached(self) -> FrozenMap[Any]:
-        return FrozenMap(
-            {key: {name: leaf.detach() for name, leaf in held.items()} for key, held in self.live.items()}
-        )
+        return FrozenMap({key: {name: leaf.detach() for name, leaf in held.items()} for key, held in self.live.items()})
 
     def _now(self) -> list[int]:
         """Return where the parameters lie: a cast or a move of the module gives them other storage."""
@@ -95,9 +90,7 @@ class Models:
             self.buffers = self._held()
 
     def _buffer_places(self) -> Iterable[tuple[str, str, dict[str, Any], str]]:
-        return (
-            (key, name, at, own) for key, held in self._holders.items() for name, (at, own) in held.items()
-        )
+        return ((key, name, at, own) for key, held in self._holders.items() for name, (at, own) in held.items())
 
     def gradients(self) -> FrozenMap[Any]:
         """Return the gradients there are, each tensor once."""

@@ -48,9 +48,7 @@ def unwrapped(module: nn.Module) -> nn.Module:
     return module
 
 
-def walk(
-    module: nn.Module, prefix: str = "", seen: set[int] | None = None
-) -> Iterator[tuple[str, nn.Module]]:
+def walk(module: nn.Module, prefix: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, nn.Module]]:
     """Yield every submodule once with its plain prefix, in the order of ``named_modules()``."""
     module, seen = unwrapped(module), set[int]() if seen is None else seen
     if id(module) in seen:
@@ -79,5 +77,5 @@ def named_buffers(module: nn.Module) -> dict[str, tuple[dict[str, Any], str]]:
     found: dict[int, tuple[str, tuple[dict[str, Any], str]]] = {}
     for prefix, part in walk(module):
         for name, leaf in part.named_buffers(recurse=False):
-            found.setdefault(id(leaf), (prefix + name, (part._buffers, name)))  # noqa: SLF001 - the only way to see it replaced
+            found.setdefault(id(leaf), (prefix + name, (part._buffers, name)))  # pyright: ignore[reportPrivateUsage] # noqa: SLF001 - the only way to see it replaced
     return dict(found.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -29,9 +29,7 @@ class Optimizers:
         self.schedulers = _aligned(schedulers, self.by_key)
         self.owners = _owners(self.by_key, models)
         held = {place for places in self.owners.table.values() for place in places}
-        self.unheld = [
-            leaf for key, name, leaf in models.places if leaf.requires_grad and (key, name) not in held
-        ]
+        self.unheld = [leaf for key, name, leaf in models.places if leaf.requires_grad and (key, name) not in held]
         self._read: tuple[Any, FrozenMap[Any]] = (None, FrozenMap())
 
     def zero_grad(self) -> None:
@@ -53,7 +51,7 @@ class Optimizers:
         return self._read[1]
 
     @contextmanager
-    def overridden(self, wanted: FrozenMap[Any]) -> Iterator[None]:
+    def overridden(self, wanted: FrozenMap[Any]) -> Generator[None]:
         """Let hyper-parameters that a hook changed hold for one step."""
         changes = [] if wanted is self._read[1] else list(self._changes(wanted))
         for group, name, _, value in changes:
@@ -118,13 +116,9 @@ def _aligned(given: Any, optimizers: Mapping[str, Optimizer]) -> dict[str, Any]:
     if isinstance(given, Mapping):
         found = dict(cast("Mapping[str, Any]", given))
     else:
-        listed: list[Any] = (
-            [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
-        )
+        listed: list[Any] = [] if given is None else [*given] if isinstance(given, list | tuple) else [given]
         if len(listed) > len(optimizers):
-            msg = (
-                f"{len(listed)} schedulers for {len(optimizers)} optimizers; give one, or None, per optimizer"
-            )
+            msg = f"{len(listed)} schedulers for {len(optimizers)} optimizers; give one, or None, per optimizer"
             raise ValueError(msg)
         found = dict(zip(optimizers, listed, strict=False))
     if unknown := sorted(found.keys() - optimizers.keys()):

@@ -21,7 +21,7 @@ def draw(history: History) -> Figure:
     records = history.to_records()
     panels = [_draw_loss, *([_draw_norm] if any("grad_norm" in each for each in records) else [])]
     if history.validations:
-        panels.append(lambda axes, _: _draw_scores(axes, history.validations))
+        panels.append(lambda axes, records: _draw_scores(axes, history.validations))  # noqa: ARG005 - a panel
     figure = Figure(figsize=(9, 2.6 * len(panels)), layout="constrained")
     for axes, panel in zip(figure.subplots(len(panels), squeeze=False).flat, panels, strict=True):
         panel(axes, records)
@@ -55,9 +55,7 @@ def _line(axes: Axes, records: list[dict[str, Any]], name: str) -> None:
 def _draw_scores(axes: Axes, validations: list[dict[str, Any]]) -> None:
     """Draw each score of the validations over the epochs."""
     for name in [key for key in validations[0] if key not in {"epoch", "step"}]:
-        axes.plot(
-            [each["epoch"] for each in validations], [each[name] for each in validations], "o-", label=name
-        )
+        axes.plot([each["epoch"] for each in validations], [each[name] for each in validations], "o-", label=name)
     _finish(axes, "validation", x="epoch")
 
 

@@ -88,9 +88,7 @@ class Shell:
         self._open = MicroBatch(self._driver, batch, last)
         return self._open
 
-    def update(
-        self, loss: Tensor, weight: Number | None = None, losses: Mapping[str, Tensor] | None = None
-    ) -> None:
+    def update(self, loss: Tensor, weight: Number | None = None, losses: Mapping[str, Tensor] | None = None) -> None:
         """Run backward, hooks, optimizers, schedulers and clock on the loss of this micro-batch.
 
         Args:
@@ -138,9 +136,7 @@ class Shell:
         """
         return self._averages.swapped(name)
 
-    def averaged_module(
-        self, name: str = "ema", module_factory: Callable[[], nn.Module] | None = None
-    ) -> nn.Module:
+    def averaged_module(self, name: str = "ema", module_factory: Callable[[], nn.Module] | None = None) -> nn.Module:
         """Return a separate module with the averaged weights: the same object each time, refreshed.
 
         Raises:

@@ -34,7 +34,11 @@ class Snapshot:
 
 def copied(tree: Any) -> Any:
     """Return a tree with copies of its tensors."""
-    return _tree.map_leaves(lambda leaf: leaf.detach().clone() if isinstance(leaf, Tensor) else leaf, tree)
+    return _tree.map_leaves(_copied_leaf, tree)
+
+
+def _copied_leaf(leaf: Any) -> Any:
+    return leaf.detach().clone() if isinstance(leaf, Tensor) else leaf
 
 
 def snapshot(driver: Driver, averages: Averages) -> Snapshot:
@@ -45,8 +49,7 @@ def snapshot(driver: Driver, averages: Averages) -> Snapshot:
         state=copied(averages.raw(driver.state)),
         optimizers={key: copy.deepcopy(each.state_dict()) for key, each in optimizers.by_key.items()},
         schedulers={
-            key: {} if each is None else copy.deepcopy(each.state_dict())
-            for key, each in optimizers.schedulers.items()
+            key: {} if each is None else copy.deepcopy(each.state_dict()) for key, each in optimizers.schedulers.items()
         },
         random=random_states(),
     )
@@ -64,9 +67,7 @@ def restore(driver: Driver, taken: Snapshot) -> None:
     """Write a snapshot back into the real objects; the snapshot itself stays untouched."""
     state, applier = copied(taken.state), driver.applier
     refreshed = applier.refreshed(driver.state)
-    driver.state = applier.write(
-        refreshed.replace(params=state.params, buffers=state.buffers, grads=state.grads)
-    )
+    driver.state = applier.write(refreshed.replace(params=state.params, buffers=state.buffers, grads=state.grads))
     optimizers = applier.optimizers
     for key, held in taken.optimizers.items():
         optimizers.by_key[key].load_state_dict(copy.deepcopy(held))
@@ -74,9 +75,7 @@ def restore(driver: Driver, taken: Snapshot) -> None:
         if optimizers.schedulers[key] is not None:
             optimizers.schedulers[key].load_state_dict(copy.deepcopy(held))
     _restore_random(taken.random)
-    driver.state = applier.read_gradients(
-        state.replace(params=driver.state.params, buffers=driver.state.buffers)
-    )
+    driver.state = applier.read_gradients(state.replace(params=driver.state.params, buffers=driver.state.buffers))
     applier.show_scale(driver.state)
 
 
