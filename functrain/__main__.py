@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return parsed.run(parsed)
     except KeyboardInterrupt as interrupt:
-        print(f"\nfunctrain: {interrupt or 'interrupted'}", file=sys.stderr)
+        print(f"\nfunctrain: {str(interrupt) or 'interrupted'}", file=sys.stderr)
         return INTERRUPTED
 
 

@@ -197,9 +197,10 @@ def _mistake(value: Any) -> str:
     """Say what was given instead of a hook, and what was probably meant."""
     if isinstance(value, type):
         return f"the class {value.__name__}; did you mean {value.__name__}()?"
+    kind = type(cast("object", value)).__name__
     if isinstance(value, list | tuple | set | Iterator):
-        return f"a {type(value).__name__}; write fold(*hooks)"
-    return f"{type(value).__name__}; write a function (state, stage, will_skip) -> (state, proceed, loss)"
+        return f"a {kind}; write fold(*hooks)"
+    return f"{kind}; write a function (state, stage, will_skip) -> (state, proceed, loss)"
 
 
 def compose_or_decline(left: object, right: object) -> Any:

@@ -121,6 +121,16 @@ def norms(tensors: Sequence[Tensor], order: float) -> list[Tensor]:
     return found
 
 
+def norm(tensor: Tensor, order: float, **options: Any) -> Tensor:
+    """Return the norm of one tensor: ``torch.linalg.vector_norm``, which torch leaves without a result type.
+
+    >>> norm(torch.tensor([3.0, 4.0]), 2.0)
+    tensor(5.)
+    """
+    result: Tensor = torch.linalg.vector_norm(tensor, order, **options)  # pyright: ignore[reportUnknownVariableType]
+    return result  # pyright: ignore[reportUnknownVariableType]
+
+
 def norms_one_by_one(tensors: Sequence[Tensor], order: float) -> list[Tensor]:
     """Return what :func:`norms` does, in a form that ``vmap`` and ``torch.compile`` trace.
 
@@ -128,4 +138,4 @@ def norms_one_by_one(tensors: Sequence[Tensor], order: float) -> list[Tensor]:
     [tensor(5.)]
     """
     ordered = [tensor for group in grouped(tensors).values() for tensor in group]
-    return [torch.linalg.vector_norm(tensor, order) for tensor in ordered]
+    return [norm(tensor, order) for tensor in ordered]

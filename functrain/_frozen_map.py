@@ -88,7 +88,7 @@ class FrozenMap(Mapping[Any, V]):
 
 def wrap(data: dict[Any, Any]) -> FrozenMap[Any]:
     """Make a FrozenMap of a dict that nobody else holds and whose values are frozen."""
-    new: FrozenMap[Any] = object.__new__(FrozenMap)
+    new = cast("FrozenMap[Any]", object.__new__(FrozenMap))
     object.__setattr__(new, "_data", data)
     object.__setattr__(new, "_derived", {})
     return new

@@ -74,7 +74,7 @@ def total_norm(state: TrainState, order: float = 2.0) -> Tensor:
     parts = _norm_parts(state, order)
     if not parts:
         return torch.zeros(())
-    plain: Tensor = torch.linalg.vector_norm(torch.stack(parts), order)
+    plain = _foreach.norm(torch.stack(parts), order)
     return select(peek(plain.isfinite()), lambda: plain, lambda: _rescued(state, order, plain))
 
 
@@ -99,14 +99,13 @@ def _rescued(state: TrainState, order: float, plain: Tensor) -> Tensor:
         [_masked(overflowed(state, key), g.abs().amax().to(plain.device, torch.float64)) for key, g in grads]
     ).amax()
     parts = [_masked(overflowed(state, key), _norm_of_quotient(g, largest, order)) for key, g in grads]
-    norm: Tensor = largest * torch.linalg.vector_norm(torch.stack(parts), order)
+    norm = largest * _foreach.norm(torch.stack(parts), order)
     return torch.where(largest > 0, norm, largest).to(plain.dtype)
 
 
 def _norm_of_quotient(grad: Tensor, largest: Tensor, order: float) -> Tensor:
     quotient = grad / largest.to(grad.device)
-    norm: Tensor = torch.linalg.vector_norm(quotient, order, dtype=_wide(grad))
-    return norm.to(largest.device).abs()
+    return _foreach.norm(quotient.to(_wide(grad)), order).to(largest.device)
 
 
 def _wide(grad: Tensor) -> torch.dtype:

@@ -122,7 +122,7 @@ class TrainState(_tree.Record):
 
     def __repr__(self) -> str:
         """Show counts instead of contents: printing a state must not read a device."""
-        sizes = {name: len(value) for name, value in self.__dict__.items() if isinstance(value, FrozenMap)}
+        sizes = {name: len(getattr(self, name)) for name in ("params", "buffers", "grads", "hooks", "metrics")}
         return f"TrainState({self.clock!r}, {self.window!r}, sizes={sizes})"
 
 

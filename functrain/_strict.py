@@ -28,13 +28,18 @@ class Watched(Wrapper):
         """Call the hook between a look at its input and a look at its output."""
         before = contents(state)
         outcome = self.inner.update(state, stage, will_skip)
-        given: Any = outcome
-        after = given[0] if isinstance(given, tuple) and given else None
-        if isinstance(after, TrainState):
+        after = returned_state(outcome)
+        if after is not None:
             check_purity(self.inner, stage, before, state)
             check_structure(self.inner, stage, state, after)
             check_frame(self.inner, stage, state, after)
         return outcome
+
+
+def returned_state(outcome: Any) -> TrainState | None:
+    """Return the state in what a hook returned, if there is one; what is wrong otherwise, the fold says."""
+    first: Any = next(iter(outcome), None) if isinstance(outcome, tuple) else None  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return first if isinstance(first, TrainState) else None
 
 
 def strict_pipeline(pipeline: Pipeline) -> Pipeline:

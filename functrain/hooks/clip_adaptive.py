@@ -8,6 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from functrain import _foreach
 from functrain._gradients import replaced
 from functrain._hook import Hook, Name, Outcome, Stages, Writes
 from functrain._select import Flag, Number, beside
@@ -74,8 +75,7 @@ def unit_norm(tensor: Tensor) -> Tensor:
             [1.]])
     """
     dims = tuple(range(1, tensor.ndim)) or None
-    norm: Tensor = torch.linalg.vector_norm(tensor, dim=dims, keepdim=True)
-    return norm
+    return _foreach.norm(tensor, 2.0, dim=dims, keepdim=True)
 
 
 def unit_clipped(grad: Tensor, weight: Tensor, clip: Number, eps: Number) -> Tensor:

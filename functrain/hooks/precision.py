@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import torch
 from pydantic import BeforeValidator, Field, PlainSerializer
@@ -37,7 +37,7 @@ def _dtype(value: Any) -> torch.dtype:
 
 
 Precision = Annotated[
-    torch.dtype,
+    torch.dtype | str,
     BeforeValidator(_dtype),
     PlainSerializer(lambda dtype: str(dtype).removeprefix("torch."), return_type=str),
 ]
@@ -86,6 +86,11 @@ class MixedPrecision(Hook):
     exclusive: str | None = "precision"
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The dtype that the names of a precision have come to."""
+        return cast("torch.dtype", self.precision)
+
+    @property
     def scales(self) -> bool:
         """Whether this precision needs a loss scale."""
         return self.precision is torch.float16
@@ -108,7 +113,7 @@ class MixedPrecision(Hook):
         """Return the autocast of this precision for a validation pass; it touches no scale."""
         if self.precision is torch.float32:
             return nullcontext()
-        return torch.autocast(device.type, self.precision)
+        return torch.autocast(device.type, self.dtype)
 
 
 def all_overflowed(state: TrainState) -> Flag:

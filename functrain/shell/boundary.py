@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -101,8 +101,8 @@ def _transferred(flags: list[Tensor]) -> list[bool]:
     device = flags[0].device
     if device.type == "cpu" and all(flag.device.type == "cpu" for flag in flags):
         return [bool(flag) for flag in flags]
-    answers: list[bool] = torch.stack([flag.to(device, non_blocking=True) for flag in flags]).tolist()
-    return answers
+    stacked = torch.stack([flag.to(device, non_blocking=True) for flag in flags])
+    return cast("list[bool]", stacked.tolist())
 
 
 def _rechecked(driver: Driver, proceed: Flag) -> TrainState:

@@ -22,9 +22,7 @@ def keyed(given: Any, kind: type[T], what: str) -> dict[str, T]:
     """
     if isinstance(given, kind) and not isinstance(given, nn.ModuleDict):
         return {"main": given}
-    is_mapping = isinstance(given, Mapping | nn.ModuleDict)
-    items: Iterable[tuple[Any, Any]] = given.items() if is_mapping else _numbered(given, kind, what)
-    found: dict[str, Any] = {str(key): value for key, value in items}
+    found: dict[str, Any] = {str(key): value for key, value in _items(given, kind, what)}
     for key, value in found.items():
         if not isinstance(value, kind):
             msg = f"{what}[{key!r}] must be a {kind.__name__}, got {type(value).__name__}"
@@ -32,8 +30,10 @@ def keyed(given: Any, kind: type[T], what: str) -> dict[str, T]:
     return found
 
 
-def _numbered(given: Any, kind: type[T], what: str) -> Iterable[tuple[str, Any]]:
-    """Number the members of a sequence."""
+def _items(given: Any, kind: type[T], what: str) -> Iterable[tuple[Any, Any]]:
+    """Return the items of a mapping, or number the members of a sequence."""
+    if isinstance(given, Mapping | nn.ModuleDict):
+        return cast("Mapping[Any, Any]", given).items()
     if given is not None and not isinstance(given, Sequence):
         msg = f"{what} must be one {kind.__name__}, a sequence or a mapping of them, got {type(given).__name__}"
         raise TypeError(msg)

@@ -62,7 +62,7 @@ def _first_state(
         stepped=FrozenMap(dict.fromkeys(keys, False)),
         hyper=optimizers.hyper(),
         donated=not strict,
-        autocast=None if precision is None or precision.precision is torch.float32 else precision.precision,
+        autocast=None if precision is None or precision.dtype is torch.float32 else precision.dtype,
         owners=optimizers.owners,
     )
 
@@ -80,7 +80,7 @@ def _enabled(scaler: Any) -> GradScaler | None:
 
 
 def _unused_scaler(precision: MixedPrecision | None) -> str:
-    have = "no MixedPrecision" if precision is None else f"MixedPrecision(precision={precision.precision})"
+    have = "no MixedPrecision" if precision is None else f"MixedPrecision(precision={precision.dtype})"
     return (
         f"a GradScaler with {have} in the pipeline: nobody would scale the loss, though gradients were unscaled; "
         'add functrain.MixedPrecision(precision="float16") to the hooks, or leave the scaler out'
