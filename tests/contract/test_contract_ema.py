@@ -83,6 +83,14 @@ def _trained(hooks: list[Hook]) -> list[object]:
     ]
 
 
+def test_the_copy_is_built_at_setup_without_counting_an_update() -> None:
+    """`init` copies the weights into storage of its own, and counts nothing."""
+    shell = shell_of(model := scalar(4.0), EMA(num_updates=3))
+    slot = shell.state.hooks["ema"]
+    assert (slot["n_averaged"], slot["num_updates"], slot["shadow"]["weight"].item()) == (0, 3, 4.0)
+    assert slot["shadow"]["weight"].data_ptr() != model.weight.data_ptr()
+
+
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [

@@ -185,6 +185,18 @@ def _fit(shell: Shell, validate: Any, epochs: int) -> None:
     functrain.fit(shell, [1.0], lambda m, g: m.weight.sum() * g, epochs=epochs, validate=validate, progress=False)
 
 
+def test_fit_validates_each_model_with_its_own_average() -> None:
+    """Of several models each holds its own average; one without an average holds its weights."""
+    models = {key: scalar() for key in "abc"}
+    optimizer = torch.optim.SGD([model.weight for model in models.values()], lr=1.0)
+    shell = Shell(models, optimizer, [EMA(model_key="a", decay=0.5), EMA(model_key="b", decay=0.25)])
+    seen: list[list[float]] = []
+    note = lambda held: seen.append([model.weight.item() for model in held.values()]) or 0.0  # noqa: E731
+    loss = lambda held, g: sum(model.weight.sum() for model in held.values()) * g  # noqa: E731
+    functrain.fit(shell, [1.0], loss, epochs=2, validate=note, progress=False)
+    assert seen == [[-1.0, -1.0, -1.0], [-1.5, -1.75, -2.0]]
+
+
 def test_fit_validates_with_a_restored_average_at_once() -> None:
     """Straight after a restore `fit` validates with the average that was restored."""
     seen: list[float] = []

@@ -132,6 +132,13 @@ def test_autocast_reaches_from_before_batch_to_do_backward(vetoes: Any) -> None:
     assert inside == {"forward": True, "backward": False, "after": False}
 
 
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
+def test_inference_autocast_is_for_validation(precision: str, dtype: torch.dtype) -> None:
+    """`inference_autocast(device)` opens the same autocast for a validation pass."""
+    with MixedPrecision(precision=precision).inference_autocast(torch.device("cpu")):
+        assert scalar()(torch.ones(1, 1)).dtype is dtype
+
+
 def test_fit_runs_other_hooks_outside_autocast() -> None:
     """`fit` runs forward and loss under autocast, and hooks outside of it (lifted)."""
     hooks: dict[Stage, bool] = {}

@@ -140,6 +140,14 @@ def test_unknown_model_key_is_a_key_error_with_the_sorted_keys() -> None:
         assert "['a', 'b']" in said
 
 
+def test_the_copy_is_built_at_setup_without_counting() -> None:
+    """At SETUP both hold a copy of the weights and have counted no update."""
+    _, hook, shell = both(0, num_updates=2)
+    slot, averaged = shell.state.hooks["ema"], hook.get_averaged_model()
+    assert torch.equal(slot["shadow"]["weight"], averaged.module.weight)
+    assert (slot["n_averaged"], slot["num_updates"]) == (averaged.n_averaged.item(), hook.num_updates) == (0, 2)
+
+
 def test_a_skipped_step_is_not_averaged() -> None:
     """After a veto neither side updates."""
     skip = PeerScript({"DO_OPTIMIZER_STEP": {1}})
