@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from functrain import _scaler, _tree
+from functrain import _scaler
 from functrain._clock import any_of
 from functrain._errors import SkipLimitError
 from functrain._gradients import non_finite
@@ -32,7 +30,7 @@ def run_step(driver: Driver) -> None:
     driver.fire(Stage.BEFORE_OPTIMIZER_STEP)
     empty = boundary and not driver.state.window.entered
     proceed = driver.fire(Stage.DO_OPTIMIZER_STEP, empty)
-    driver.state, going = resolved(_rechecked(driver, proceed), proceed)
+    driver.state, going = resolved(_rechecked(driver, proceed), Stage.DO_OPTIMIZER_STEP, proceed)
     _act(driver, proceed=going and boundary)
     driver.fire(Stage.AFTER_OPTIMIZER_STEP, not _ran(driver.state, proceed=going and boundary))
 
@@ -78,22 +76,22 @@ def finish(driver: Driver, *, presented: bool) -> None:
         driver.state = driver.state.replace(window=driver.state.window.emptied())
 
 
-def resolved(state: TrainState, proceed: Flag) -> tuple[TrainState, bool]:
+def resolved(state: TrainState, stage: Stage, proceed: Flag) -> tuple[TrainState, bool]:
     """Return the state and the verdict with every decision as a Python bool, by one transfer from the device."""
-    found = state.scaler.get("found_inf", FrozenMap())
-    flags: Any = (proceed, state.vetoes, found)
-    waiting = [flag for flag in _tree.leaves(flags) if isinstance(flag, Tensor)]
-    if waiting:
-        flags = _tree.map_leaves(partial(_answer, iter(_transferred(waiting))), flags)
-        state = state.replace(vetoes=flags[1])
-    if state.scaler:
-        state = state.replace(scaler=state.scaler | {"found_inf": flags[2]})
-    return state, flags[0]
-
-
-def _answer(answers: Iterator[bool], flag: Flag) -> bool:
-    """Return the next answer for a tensor, a bool as it is."""
-    return next(answers) if isinstance(flag, Tensor) else flag
+    if proceed is True and not state.scaler:
+        return state, True
+    vetoes, found = state.vetoes.get(stage, FrozenMap()), state.scaler.get("found_inf", FrozenMap())
+    flags = [proceed, *vetoes.values(), *found.values()]
+    waiting = [flag for flag in flags if isinstance(flag, Tensor)]
+    if not waiting:
+        return state, bool(proceed)
+    answers = iter(_transferred(waiting))
+    going, *known = [next(answers) if isinstance(flag, Tensor) else flag for flag in flags]
+    state = state.replace(vetoes=state.vetoes | {stage: dict(zip(vetoes, known, strict=False))})
+    if found:
+        known_found = dict(zip(found, known[len(vetoes) :], strict=True))
+        state = state.replace(scaler=state.scaler | {"found_inf": known_found})
+    return state, going
 
 
 def _transferred(flags: list[Tensor]) -> list[bool]:

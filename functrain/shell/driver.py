@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from typing import Any
 
@@ -46,19 +46,16 @@ class Driver:
         if not self.pipeline.claimants(stage):
             return negate(will_skip)
         proceed = negate(will_skip)
-        with ExitStack() as stack:
-            self._shield(stack, stage)
+        # Hooks stay out of autocast, and out of the graph except where the loss is threaded.
+        with torch.set_grad_enabled(stage in WITH_GRAPH), self.outside_autocast():
             for self.state, proceed in self.pipeline.scan(self.state, stage, will_skip):  # noqa: B007, B020 - kept on errors
                 pass
         self.state = self.applier.write(self.state)
         return proceed if stage in GATED_STAGES else True
 
-    def _shield(self, stack: ExitStack, stage: Stage) -> None:
-        """Keep hooks out of autocast, and out of the graph except where the loss is threaded."""
-        if stage not in WITH_GRAPH:
-            stack.enter_context(torch.no_grad())
-        if self.autocasting:
-            stack.enter_context(torch.autocast(self.device_type(), enabled=False))
+    def outside_autocast(self) -> AbstractContextManager[Any]:
+        """Return a context without autocast; nothing where none is open."""
+        return torch.autocast(self.device_type(), enabled=False) if self.autocasting else nullcontext()
 
     def device_type(self) -> str:
         """Return the type of the device that the models are on."""

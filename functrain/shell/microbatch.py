@@ -66,7 +66,7 @@ class MicroBatch:
             batch=EMPTY if self._batch is None else freeze(self._batch),
         )
         proceed = driver.fire(Stage.BEFORE_BATCH)
-        driver.state, clears = resolved(driver.state, proceed)
+        driver.state, clears = resolved(driver.state, Stage.BEFORE_BATCH, proceed)
         if clears:
             driver.state = driver.applier.zero_grad(driver.state)
         if driver.pipeline.may_drop:
@@ -157,7 +157,7 @@ class MicroBatch:
         driver = self._driver
         driver.state = driver.state.replace(params=driver.applier.models.live)
         proceed = driver.fire(Stage.DO_BACKWARD)
-        driver.state, enters = resolved(driver.state, proceed)
+        driver.state, enters = resolved(driver.state, Stage.DO_BACKWARD, proceed)
         if enters:
             self._differentiate()
         else:
