@@ -67,6 +67,10 @@ class FrozenMap(Mapping[Any, V]):
         """Refuse: a FrozenMap is immutable."""
         raise AttributeError(f"FrozenMap is immutable; cannot set {name!r}; write mapping | {{key: value}}")
 
+    def __delattr__(self, name: str) -> None:
+        """Refuse: a FrozenMap is immutable."""
+        raise AttributeError(f"FrozenMap is immutable; cannot delete {name!r}")
+
     def __reduce__(self) -> tuple[type[FrozenMap[Any]], tuple[dict[Any, V]]]:
         """Pickle and copy by content; what was derived is computed again."""
         return FrozenMap, (dict(self._data),)

@@ -7,6 +7,7 @@ node type is registered here, in both.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Self, TypeVar, cast, dataclass_transform
@@ -151,4 +152,12 @@ def paths(tree: Any, root: str = "state") -> dict[str, Any]:
     {'state.params["main"]["0.weight"]': 1}
     """
     accessors, found, _ = optree.tree_flatten_with_accessor(tree, namespace=NAMESPACE)
-    return {accessor.codify(root).replace("'", '"'): leaf for accessor, leaf in zip(accessors, found, strict=True)}
+    return {_source(root, accessor): leaf for accessor, leaf in zip(accessors, found, strict=True)}
+
+
+def _source(root: str, accessor: optree.PyTreeAccessor) -> str:
+    """Return a path as source text; strings in double quotes, whatever they contain."""
+    for step in accessor:
+        quoted = isinstance(step, optree.MappingEntry) and isinstance(step.entry, str)
+        root = f"{root}[{json.dumps(step.entry, ensure_ascii=False)}]" if quoted else step.codify(root)
+    return root
