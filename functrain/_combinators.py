@@ -167,7 +167,8 @@ class On(Wrapper):
         """Run the inner hook on the selected parameters and gradients, and put back what it changed."""
         part = restricted(state, self.selector)
         after, proceed, loss = self.inner.update(part, stage, will_skip)
-        return Outcome(merged(state, part, after), proceed, loss)
+        # A norm of some gradients is not the norm: what was measured on a part stays with the part.
+        return Outcome(merged(state, part, after).replace(metrics=state.metrics), proceed, loss)
 
 
 def on(selector: Selector, hook: Any) -> Any:
@@ -181,7 +182,8 @@ def on(selector: Selector, hook: Any) -> Any:
     >>> on("*.bias", ClipNorm(max_norm=1.0)).name
     'clip'
     """
-    return _each(hook, lambda inner: On(inner=inner, selector=selector, **_contract(inner)))
+    nothing: dict[str, Any] = {"publishes": frozenset()}
+    return _each(hook, lambda inner: On(inner=inner, selector=selector, **(_contract(inner) | nothing)))
 
 
 def named(name: str, hook: Any) -> Any:

@@ -16,7 +16,6 @@ def check_composition(members: Sequence[Hook]) -> None:
     _check_unique(members, lambda each: (str(id(each)),), _same_instance)
     _check_unique(members, lambda each: (each.exclusive,) if each.exclusive else (), _same_family)
     _check_unique(members, lambda each: (each.name,), _same_name)
-    _check_unique(members, lambda each: each.publishes, _same_metric)
     _check_readers(members)
 
 
@@ -52,13 +51,6 @@ def _same_name(first: Hook, second: Hook, key: str) -> str:
     return (
         f"two hooks are named {key!r}: {first!r} and {second!r}; each owns state.hooks[name], "
         f'so give one another name: functrain.named("{key}_2", hook)'
-    )
-
-
-def _same_metric(first: Hook, second: Hook, key: str) -> str:
-    return (
-        f"{first.name!r} and {second.name!r} both publish the metric {key!r}, and a reader could not tell them apart; "
-        "leave one of them out, or let it publish under another name"
     )
 
 

@@ -148,8 +148,8 @@ def fold(*hooks: Any) -> Pipeline:
 
     Raises:
         TypeError: something that is no hook.
-        ValueError: equal names, the same instance twice, two of an exclusive family, two that publish one metric,
-            or a member that reads a metric before it is published.
+        ValueError: equal names, the same instance twice, two of an exclusive family, or a
+            member that reads a metric before it is published.
 
     >>> len(fold())
     0

@@ -8,8 +8,9 @@ leaves, the functional form is what ``vmap`` and ``torch.compile`` trace.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -64,7 +65,19 @@ def copy_(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
     tensor([1.])
     """
     if targets:
-        torch._foreach_copy_(list(targets), list(sources))
+        torch._foreach_copy_([local(each) for each in targets], [local(each) for each in sources])
+
+
+def local(tensor: Tensor) -> Tensor:
+    """Return the part of a sharded tensor that this process holds, on the same storage; others as they are.
+
+    >>> x = torch.zeros(1)
+    >>> local(x) is x
+    True
+    """
+    # Whoever holds a DTensor has imported its module, which would cost everybody else half a second.
+    sharded = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+    return cast("Any", tensor).to_local() if sharded is not None and isinstance(tensor, sharded) else tensor
 
 
 class Pairs:
@@ -78,7 +91,7 @@ class Pairs:
     def __init__(self, targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
         """Group the pairs, whose order within a group stays."""
         groups: dict[Kind, list[tuple[Tensor, Tensor]]] = {}
-        for target, source in zip(targets, sources, strict=True):
+        for target, source in zip(map(local, targets), map(local, sources), strict=True):
             groups.setdefault((target.device, target.dtype), []).append((target, source))
         self._groups = [_split(kind, pairs) for kind, pairs in groups.items()]
 

@@ -113,6 +113,16 @@ def _wide(grad: Tensor) -> torch.dtype:
     return torch.complex128 if grad.is_complex() else torch.float64
 
 
+def measured(state: TrainState, norm: Tensor) -> TrainState:
+    """Return the state with ``grad_norm`` published: the first norm of a batch counts, which no hook has clipped yet.
+
+    Interpreters set metrics to NaN at the start of a batch, so NaN means that nobody has measured so far.
+    """
+    old = state.metrics.get("grad_norm", norm).to(norm.device)
+    new = select(peek(old.isnan()), lambda: norm.to(torch.float32), lambda: old.to(torch.float32))
+    return state.with_metrics({"grad_norm": new})
+
+
 def limited(state: TrainState, norm: Tensor, limit: Number, will_skip: Flag) -> TrainState:
     """Return the state with gradients scaled down so that ``norm`` becomes at most ``limit``.
 

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from functrain._gradients import limited, replaced, total_norm
+from functrain._gradients import limited, measured, replaced, total_norm
 from functrain._hook import Hook, Name, Names, Outcome, Stages, Writes
 from functrain._select import Flag, beside
 from functrain._stage import Stage
@@ -63,7 +63,7 @@ class ClipNorm(Hook):
             return Outcome(state, True, state.loss)
         norm = total_norm(state, self.norm_type)
         state = limited(state, norm, state.hooks[self.name]["max_norm"], will_skip)
-        return Outcome(state.with_metrics({"grad_norm": norm}), True, state.loss)
+        return Outcome(measured(state, norm), True, state.loss)
 
 
 class ClipValue(Hook):

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from functrain._gradients import limited, total_norm
+from functrain._gradients import limited, measured, total_norm
 from functrain._hook import Hook, Name, Names, Outcome, Stages, Writes
 from functrain._select import Flag, Number, beside, negate, select
 from functrain._stage import Stage
@@ -49,9 +49,9 @@ class LearnedLimit(Hook):
     def _clip(self, state: TrainState, will_skip: Flag) -> TrainState:
         """Measure, publish, scale; the norm waits in the slot until the step has run."""
         slot, norm = state.hooks[self.name], total_norm(state)
-        measured = norm.to(slot["norm"].device, slot["norm"].dtype)
-        state = limited(state, norm, self.limit(slot, measured), will_skip)
-        return state.with_slot(self.name, slot | {"norm": measured.detach()}).with_metrics({"grad_norm": norm})
+        kept = norm.detach().to(slot["norm"].device, slot["norm"].dtype)
+        state = limited(state, norm, self.limit(slot, kept), will_skip)
+        return measured(state.with_slot(self.name, slot | {"norm": kept}), norm)
 
     def _learn(self, state: TrainState, will_skip: Flag) -> TrainState:
         """Take the norm of an executed step into the statistics."""

@@ -14,6 +14,7 @@ from functrain import _foreach
 from functrain._combinators import innermost
 from functrain._state import TrainState
 from functrain.hooks.ema import EMA
+from functrain.hooks.ema_layout import with_stored
 from functrain.shell.driver import Driver
 from functrain.shell.names import named_buffers, named_parameters, unwrapped
 
@@ -103,6 +104,11 @@ class Averages:
             buffers = state.buffers | {key: state.buffers[key] | kept["buffers"]}
             state = state.replace(params=params, buffers=buffers)
         return state
+
+    def load(self, name: str, stored: Mapping[str, Any]) -> None:
+        """Put a stored average into the slot of an EMA."""
+        hook, state = self.hook(name), self._driver.state
+        self._driver.state = state.with_slot(name, with_stored(hook, state.slot(name), stored))
 
     def module(self, name: str, module_factory: Callable[[], nn.Module] | None) -> nn.Module:
         """Return the module of an average, refreshed; built once, by the factory or as a copy of the model."""

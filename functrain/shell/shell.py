@@ -145,6 +145,15 @@ class Shell:
         """
         return self._averages.module(name, module_factory)
 
+    def load_average(self, name: str, stored: Mapping[str, Any]) -> None:
+        """Take over an average that nvalchemi-toolkit's ``EMAHook.state_dict()`` has saved, all or nothing.
+
+        Raises:
+            ValueError: a setting that differs from the hook's.
+            KeyError: no such average, or keys and tensors that do not fit.
+        """
+        self._averages.load(name, stored)
+
     def snapshot(self) -> Snapshot:
         """Return a copy of everything, which stays true while training goes on."""
         return snapshot(self._driver, self._averages)
