@@ -30,6 +30,4 @@ def remedy(missing: list[str]) -> str:
     """
     verb = "is" if len(missing) == 1 else "are"
     needed = " and ".join(missing)
-    return (
-        f'functrain demo needs {needed}, which {verb} not installed here: run  pip install "functrain[demo]"'
-    )
+    return f'functrain demo needs {needed}, which {verb} not installed here: run  pip install "functrain[demo]"'

@@ -30,9 +30,7 @@ class Options:
 
     def to_json(self) -> dict[str, int | float | str]:
         """Return the settings as JSON can hold them."""
-        return {
-            name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()
-        }
+        return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
 
 
 def whole(text: str) -> int:

@@ -1,0 +1,66 @@
+"""The subcommand ``demo``: what happens between the parsed arguments and the exit status."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
+
+from functrain.demo.extras import missing_extras, remedy
+from functrain.demo.options import Options, add_options, options_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+DESCRIPTION = """Train a small convolutional network on 1,437 handwritten digits through functrain's hooks,
+with a few batches poisoned on purpose, and measure it on the 360 that it never saw."""
+
+
+def add_demo(commands: Any) -> None:
+    """Add the subcommand to those of a parser."""
+    parser: ArgumentParser = commands.add_parser(
+        "demo", help="train a network on handwritten digits", description=DESCRIPTION
+    )
+    add_options(parser)
+    parser.set_defaults(run=demo)
+
+
+def demo(arguments: Namespace) -> int:
+    """Run the demo, or say what it needs; return the exit status."""
+    if missing := missing_extras():
+        print(remedy(missing), file=sys.stderr)
+        return 1
+    from rich.console import Console  # only now is it known to be there
+
+    from functrain.demo.poison import RunTooShortError
+
+    try:
+        show(options_of(arguments), Console())
+    except RunTooShortError as error:
+        print(f"functrain demo: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def show(options: Options, console: Console) -> None:
+    """Show the pipeline, the progress and the outcome of one run, and write its files.
+
+    Raises:
+        RunTooShortError: before anything has run.
+        KeyboardInterrupt: with a message that says how far the run had come.
+    """
+    from functrain.demo.artifacts import write_artifacts
+    from functrain.demo.report import outcome_table, pipeline_table
+    from functrain.demo.trial import prepare, run
+
+    setup = prepare(options)
+    try:
+        console.print(pipeline_table(setup.shell.pipeline))
+        trial = run(options, setup)
+    except KeyboardInterrupt:
+        clock = setup.shell.state.clock
+        told = f"interrupted after {clock.step} steps and {clock.batch} batches"
+        raise KeyboardInterrupt(f"{told}; nothing was written to {options.out}") from None
+    console.print(outcome_table(trial))
+    for path in write_artifacts(trial):
+        console.print(f"wrote {path}", soft_wrap=True, highlight=False)
