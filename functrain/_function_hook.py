@@ -33,11 +33,12 @@ class FunctionHook(Hook):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle a decorated function by module and qualified name: the name now means this hook, not the function."""
-        found = _resolve(self.function.__module__, self.function.__qualname__)
+        home = self.function.__module__, getattr(self.function, "__qualname__", "")
+        found = _resolve(*home)
         if not isinstance(found, FunctionHook) or found.function is not self.function:
-            return super().__reduce_ex__(protocol)  # a bare function pickles by reference
+            return super().__reduce_ex__(protocol)  # a bare function pickles by reference, a partial by content
         changes = {name: value for name, value in self if value != getattr(found, name)}
-        return _decorated, (self.function.__module__, self.function.__qualname__, changes)
+        return _decorated, (*home, changes)
 
 
 def _resolve(module: str, qualname: str) -> Any:

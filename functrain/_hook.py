@@ -44,7 +44,11 @@ def _known_fields(names: frozenset[str]) -> frozenset[str]:
 
 
 def _as_set(value: Any) -> Any:
-    return frozenset((value,)) if isinstance(value, str | Stage) else frozenset(value)
+    """Return a set of what was given, one value or several; what is neither is left for pydantic to refuse."""
+    try:
+        return frozenset((value,)) if isinstance(value, str | Stage) else frozenset(value)
+    except TypeError:
+        return value
 
 
 Name = Annotated[str, AfterValidator(_identifier)]
