@@ -125,13 +125,13 @@ def _writers_after_judge(driver: Driver) -> bool:
 
 
 def check_limits(driver: Driver) -> None:
-    """Raise once more skips have come in a row than a hook that vetoed allows.
+    """Raise at a boundary once more skips have come in a row than a hook that vetoed allows.
 
     Raises:
         SkipLimitError: names the hook, the count and the first batch.
     """
     clock = driver.state.clock
-    for each in driver.pipeline if clock.consecutive_skips else ():
+    for each in driver.pipeline if clock.consecutive_skips and driver.state.window.boundary else ():
         limit = getattr(each, "max_consecutive", None)
         if limit is not None and clock.consecutive_skips > limit and _vetoed(driver.state, each):
             raise SkipLimitError(_past_limit(each, limit, driver.state))

@@ -19,13 +19,15 @@ def flush_window(driver: Driver) -> None:
 
 
 def step_window(driver: Driver) -> None:
-    """Step on what the open window holds, whatever the policy; an exception empties it."""
+    """Step on what the open window holds, whatever the policy; an exception empties it.
+
+    Vetoes of the last micro-batch stay: if all were dropped, they are the reason for the skip.
+    """
     before = driver.state
     driver.enter(Phase.BACKWARD)
     state = driver.applier.refreshed(before)
     driver.state = state.replace(
         window=state.window.replace(boundary=True),
-        vetoes=driver.pristine,
         metrics=driver.unpublished,
         hyper=driver.applier.optimizers.hyper(),
     )
