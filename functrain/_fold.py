@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Annotated, Any, cast
 
 import torch
-from pydantic import PrivateAttr, SkipValidation
+from pydantic import SkipValidation
 
 from functrain._composition import check_composition
 from functrain._function_hook import hook, is_plain_function
@@ -30,15 +31,15 @@ class Pipeline(Hook):
     """
 
     hooks: Annotated[tuple[Hook, ...], SkipValidation] = ()
-    _claims: dict[Stage, tuple[Hook, ...]] = PrivateAttr(default_factory=dict[Stage, tuple[Hook, ...]])
 
-    def model_post_init(self, _context: Any, /) -> None:
-        """Sort out once which member claims which stage."""
-        self._claims = {stage: tuple(each for each in self.hooks if stage in each.stages) for stage in Stage}
+    @cached_property
+    def claims(self) -> dict[Stage, tuple[Hook, ...]]:
+        """The members that are called at each stage, in order; sorted out once."""
+        return {stage: tuple(each for each in self.hooks if stage in each.stages) for stage in Stage}
 
     def claimants(self, stage: Stage) -> tuple[Hook, ...]:
         """Return the members that are called at a stage, in order."""
-        return self._claims[stage]
+        return self.claims[stage]
 
     def init(self, state: TrainState) -> Any:
         """Build the slots of all members, by name."""
@@ -46,7 +47,7 @@ class Pipeline(Hook):
 
     def prepared(self, state: TrainState) -> TrainState:
         """Return a state that holds every slot, veto and metric of the members: what SETUP does."""
-        gated = {stage: {each.name: False for each in self._claims[stage]} for stage in Stage if stage in GATED_STAGES}
+        gated = {stage: {each.name: False for each in self.claims[stage]} for stage in Stage if stage in GATED_STAGES}
         unknown = torch.full((), float("nan"))
         metrics = {name: unknown.clone() for each in self.hooks for name in sorted(each.publishes)}
         # Every init sees the metrics of all members: whether one is published is fixed from here on.
@@ -57,7 +58,7 @@ class Pipeline(Hook):
         """Yield the state and the verdict so far after each member; the shell keeps what succeeded before an error."""
         gated = stage in GATED_STAGES
         proceed = negate(will_skip)
-        for member in self._claims[stage]:
+        for member in self.claims[stage]:
             skipping = negate(proceed) if gated else will_skip
             state, verdict = self.call(member, state, stage, skipping)
             if gated:
