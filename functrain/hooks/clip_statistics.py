@@ -10,7 +10,7 @@ from torch import Tensor
 
 from functrain._gradients import limited, measured, total_norm
 from functrain._hook import Hook, Name, Names, Outcome, Stages, Writes
-from functrain._select import Flag, Number, beside, negate, select
+from functrain._select import Flag, beside, negate, select
 from functrain._stage import Stage
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
@@ -94,8 +94,10 @@ class ClipPercentile(LearnedLimit):
     def init(self, state: TrainState) -> Any:
         """Keep a ring of norms."""
         where = device_of(state)
-        norm = torch.full((), float("nan"), device=where)
-        return FrozenMap({"percentile": self.percentile, "norms": ring(self.history, where), "seen": 0, "norm": norm})
+        seen, norm = torch.zeros((), dtype=torch.int64, device=where), torch.full((), float("nan"), device=where)
+        return FrozenMap(
+            {"percentile": self.percentile, "norms": ring(self.history, where), "seen": seen, "norm": norm}
+        )
 
     def limit(self, slot: Any, norm: Tensor) -> Tensor:
         """Return the percentile over history and current norm; infinity where the norm is not finite."""
@@ -137,7 +139,8 @@ class ClipZScore(LearnedLimit):
     def init(self, state: TrainState) -> Any:
         """Keep mean, variance and the number of norms seen."""
         zero = torch.zeros((), dtype=torch.float64, device=device_of(state))
-        return FrozenMap({"z": self.z, "alpha": self.alpha, "mean": zero, "var": zero, "seen": 0, "norm": zero})
+        numbers = {"z": self.z, "alpha": self.alpha, "mean": zero, "var": zero, "norm": zero}
+        return FrozenMap({**numbers, "seen": zero.to(torch.int64)})
 
     def limit(self, slot: Any, norm: Tensor) -> Tensor:
         """Return the limit; infinity during warm-up and for norms that are not too large."""
@@ -148,8 +151,8 @@ class ClipZScore(LearnedLimit):
 
     def learned(self, slot: Any, norm: Tensor) -> Any:
         """Move mean and variance; in warm-up they are those of all norms so far."""
-        seen: Number = slot["seen"] + 1
-        keep = select(slot["seen"] >= self.warmup, lambda: slot["alpha"], lambda: 1.0 - 1.0 / seen)
+        seen = slot["seen"] + 1
+        keep = select(slot["seen"] >= self.warmup, lambda: slot["alpha"], lambda: 1.0 - 1.0 / seen.double())
         fed = torch.minimum(norm, self.limit(slot, norm))
         mean = keep * slot["mean"] + (1.0 - keep) * fed
         # During warm-up the deviations from the old and the new mean make the exact variance (Welford).
