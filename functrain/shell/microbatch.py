@@ -43,7 +43,8 @@ class MicroBatch:
         """Fire BEFORE_BATCH, clear gradients unless vetoed, open autocast."""
         driver = self._driver
         self.is_entered = True
-        self._before, driver.phase = driver.state, Phase.FORWARD
+        # Held without gradients, which would otherwise outlive their clearing until the next batch.
+        self._before, driver.phase = driver.state.replace(grads=EMPTY), Phase.FORWARD
         try:
             self._open()
         except BaseException as error:
