@@ -59,8 +59,9 @@ def check_purity(hook: Hook, stage: Stage, before: dict[str, Any], state: TrainS
     Raises:
         PurityError: names hook, stage and path.
     """
-    for path, leaf in _tree.paths(state).items():
-        if path not in before or not same(before[path], leaf):
+    found = _tree.paths(state)
+    for path in (*found, *before):
+        if path not in before or path not in found or not same(before[path], found[path]):
             raise PurityError(_complaint(hook, stage, path, "wrote into its input", "return a new tensor instead"))
 
 
@@ -73,30 +74,45 @@ def check_structure(hook: Hook, stage: Stage, before: TrainState, after: TrainSt
     for name in STATIC:
         if getattr(before, name) != getattr(after, name):
             raise StructureError(_complaint(hook, stage, f"state.{name}", "changed a static field", "leave it"))
-    old, new = _kinds(before), _kinds(after)
+    left, right = _watched(before), _watched(after)
+    old, new = _tree.paths(left), _tree.paths(right)
     for path in (*old, *new):
-        if old.get(path) != new.get(path):
-            what = f"changed {old.get(path, 'nothing')} into {new.get(path, 'nothing')}"
-            raise StructureError(_complaint(hook, stage, path, what, "build it in init and keep its kind"))
+        was, now = _kinds(old.get(path, NOTHING), new.get(path, NOTHING))
+        if was != now:
+            raise StructureError(_complaint(hook, stage, path, f"changed {was} into {now}", KEEP))
+    for name in FIELDS:
+        if _tree.structure(getattr(left, name)) != _tree.structure(getattr(right, name)):
+            raise StructureError(_complaint(hook, stage, f"state.{name}", "changed order or nesting", KEEP))
 
 
-def _kinds(state: TrainState) -> dict[str, str]:
-    """Return what must not change of each leaf, by path; the loss is what is threaded, the batch is the user's."""
-    threaded = state.replace(loss=torch.zeros(()), raw_loss=torch.zeros(()), batch=FrozenMap())
-    return {path: _kind(leaf) for path, leaf in _tree.paths(threaded).items()}
+NOTHING = object()
+KEEP = "build it in init and keep its kind"
 
 
-def _kind(leaf: Any) -> str:
-    """Name shape, dtype and device; a Python number may become a 0-d tensor, as decisions do."""
+def _watched(state: TrainState) -> TrainState:
+    """Return the state without what may have any structure: the loss is threaded, the batch is the user's."""
+    return state.replace(loss=torch.zeros(()), raw_loss=torch.zeros(()), batch=FrozenMap())
+
+
+def _kinds(old: Any, new: Any) -> tuple[str, str]:
+    """Name what must not change of a leaf; between tensors also the dtype of a number."""
+    exact = isinstance(old, Tensor) and isinstance(new, Tensor)
+    return _kind(old, exact=exact), _kind(new, exact=exact)
+
+
+def _kind(leaf: Any, *, exact: bool) -> str:
+    """Name shape, dtype and device; a Python number may become a 0-d tensor, as decisions do, on any device."""
     if isinstance(leaf, Tensor) and leaf.ndim:
         return f"a tensor {tuple(leaf.shape)} {leaf.dtype} on {leaf.device}"
+    if isinstance(leaf, Tensor) and exact:
+        return f"a 0-d tensor {leaf.dtype}"
     if isinstance(leaf, Tensor) and leaf.dtype is not torch.bool:
         return f"a number {_family(leaf.dtype.is_floating_point)}"
     if isinstance(leaf, bool | Tensor):
         return "a flag"
     if isinstance(leaf, int | float):
         return f"a number {_family(isinstance(leaf, float))}"
-    return type(leaf).__name__
+    return "nothing" if leaf is NOTHING else type(leaf).__name__
 
 
 def _family(is_float: bool) -> str:
