@@ -35,8 +35,8 @@ def _averages(leaf: Tensor) -> bool:
 
 
 def follow_(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], weight: float, copies: bool) -> FrozenMap[Tensor]:
-    """Move a donated shadow in place: copy, or lerp by ``weight``; groups are made once per pair of mappings."""
-    averaged, copied = shadow.derived(("pairs", id(source)), lambda: _paired(shadow, source))[1:]
+    """Move a donated shadow in place: copy, or lerp by ``weight``; groups are made once per source."""
+    averaged, copied = _pairs(shadow, source)
     copied.copy_()
     if copies or weight == 1.0:  # lerp(nan, x, 1) would be nan
         averaged.copy_()
@@ -45,18 +45,22 @@ def follow_(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], weight: float,
     return shadow
 
 
+def _pairs(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor]) -> Any:
+    """Return the groups of a shadow and its latest source: a forward may replace buffers, and old ones must go."""
+    latest = shadow.derived("pairs", dict[str, Any])
+    if latest.get("source") is not source:
+        latest.update(source=source, pairs=_paired(shadow, source))
+    return latest["pairs"]
+
+
 def _paired(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor]) -> Any:
-    """Group what is averaged and what is copied; the source is kept, so that its id cannot come to mean another."""
+    """Group what is averaged and what is copied."""
 
     def pairs(names: list[str]) -> _foreach.Pairs:
         return _foreach.Pairs([shadow[name] for name in names], [source[name] for name in names])
 
     kinds = {name: _averages(leaf) for name, leaf in shadow.items()}
-    return (
-        source,
-        pairs([n for n, yes in kinds.items() if yes]),
-        pairs([n for n, yes in kinds.items() if not yes]),
-    )
+    return pairs([n for n, yes in kinds.items() if yes]), pairs([n for n, yes in kinds.items() if not yes])
 
 
 def followed(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], weight: Number, copies: Flag) -> FrozenMap[Tensor]:
