@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from functrain import _tree
 from functrain._select import Flag, Number, both
 
@@ -28,13 +30,21 @@ class Window(_tree.Record):
     entered: Number = 0
     divisor: Number = 1
     weighted: Flag = False
-    weight: Number = 1
-    total: Number = 0
+    weight: Number = 1.0
+    total: Number = 0.0
 
     def opened(self, last: Flag) -> Window:
         """Return the window as a micro-batch finds it before any hook has spoken: it is its own boundary."""
         weighted = both(self.weighted, self.entered > 0)  # pyright: ignore[reportArgumentType] - a flag of either kind
-        return self.replace(boundary=True, last=last, divisor=1, weighted=weighted, weight=1)
+        return self.replace(boundary=True, last=last, divisor=1, weighted=weighted, weight=1.0)
+
+    def weighed(self, weight: Number) -> Window:
+        """Return the window with the weight of this micro-batch; real, so that a count of tokens is no other kind.
+
+        >>> Window().weighed(7).weight
+        7.0
+        """
+        return self.replace(weighted=True, weight=weight.double() if isinstance(weight, Tensor) else float(weight))
 
     def with_entry(self) -> Window:
         """Return the window after the backward of a micro-batch."""
@@ -42,4 +52,4 @@ class Window(_tree.Record):
 
     def emptied(self) -> Window:
         """Return the window with nothing in it."""
-        return self.replace(entered=0, total=0, weighted=False)
+        return self.replace(entered=0, total=0.0, weighted=False)

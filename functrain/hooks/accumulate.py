@@ -89,7 +89,7 @@ class Accumulate(Hook):
             boundary = either(boundary, window.last)
         window = window.replace(boundary=boundary, divisor=slot["every"])
         if self.weight is not None:
-            window = window.replace(weighted=True, weight=self.weight(state.batch))
+            window = window.weighed(self.weight(state.batch))
         return Outcome(state.replace(window=window).with_slot(self.name, slot | {"position": position}), first, None)
 
     def _weigh(self, state: TrainState) -> TrainState:

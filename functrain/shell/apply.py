@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from functrain import _scaler
-from functrain._select import Number
+from functrain._select import Number, beside
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
 from functrain.shell.models import Models
@@ -130,7 +130,7 @@ class Applier:
 
 
 def _times(loss: Tensor, weight: Number) -> Tensor:
-    return loss * weight
+    return loss * beside(weight, loss)
 
 
 def _over(loss: Tensor, divisor: Number) -> Tensor:

@@ -140,7 +140,7 @@ class MicroBatch:
             raise ValueError(msg)
         if (source := self._refusal()) is not None:
             raise ValueError(source)
-        return window.replace(weighted=True, weight=weight)
+        return window.weighed(weight)
 
     def _refusal(self) -> str | None:
         """Say why a weight cannot be taken here, or None."""
