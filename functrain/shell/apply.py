@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -98,24 +99,38 @@ class Applier:
         loss.backward()  # pyright: ignore[reportUnknownMemberType] - torch leaves it unannotated
 
     def step(self, state: TrainState, proceed: bool) -> TrainState:
-        """Step each optimizer that may, then its scheduler, and say which stepped."""
+        """Step each optimizer that may, then the schedulers of those that did, and say which stepped.
+
+        Whatever an optimizer or a scheduler raises carries, as ``partial``, the optimizers that had stepped.
+        """
         found = state.scaler.get("found_inf", FrozenMap())
         wanted = [key for key in self.optimizers.by_key if proceed and not found.get(key, False)]
-        with self.optimizers.overridden(state.hyper):
-            self._step_each(wanted)
-        for key in wanted:
-            self.optimizers.step_scheduler(key)
+        done: list[str] = []
+        try:
+            with ExitStack() as stack:
+                stack.callback(self._schedule, done)
+                stack.enter_context(self.optimizers.overridden(state.hyper))
+                self._step_each(wanted, done)
+        except BaseException as error:
+            error.partial = done  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
+            raise
         return state.replace(stepped=FrozenMap({key: key in wanted for key in self.optimizers.by_key}))
 
-    def _step_each(self, wanted: list[str]) -> None:
+    def _step_each(self, wanted: list[str], done: list[str]) -> None:
         """Step the optimizers; an error says how far that went."""
-        for place, key in enumerate(wanted):
+        for key in wanted:
             try:
                 self.optimizers.by_key[key].step()
             except BaseException as error:
-                error.partial = wanted[:place]  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
-                error.add_note(f"optimizer {key!r} raised; those that had stepped before it: {wanted[:place]}")
+                error.add_note(f"optimizer {key!r} raised; those that had stepped before it: {done}")
                 raise
+            done.append(key)
+
+    def _schedule(self, done: list[str]) -> None:
+        """Advance the schedulers of the optimizers that stepped, all of them even if one raises."""
+        with ExitStack() as stack:
+            for key in reversed(done):
+                stack.callback(self.optimizers.step_scheduler, key)
 
     def settle(self, state: TrainState, rule: Any) -> TrainState:
         """Move the loss scale after a step, and keep the user's scaler in step with it."""
@@ -125,7 +140,7 @@ class Applier:
 
     def show_scale(self, state: TrainState) -> None:
         """Tell the user's scaler the scale: through ``update(new_scale)``, which reads no device."""
-        if self.scaler is not None:
+        if self.scaler is not None and state.scaler:
             self.scaler.update(new_scale=float(state.scaler["scale"]))
 
 

@@ -31,31 +31,37 @@ def run_step(driver: Driver) -> None:
     empty = boundary and not driver.state.window.entered
     proceed = driver.fire(Stage.DO_OPTIMIZER_STEP, empty)
     driver.state, going = resolved(_rechecked(driver, proceed), Stage.DO_OPTIMIZER_STEP, proceed)
-    _act(driver, proceed=going and boundary)
-    driver.fire(Stage.AFTER_OPTIMIZER_STEP, not _ran(driver.state, proceed=going and boundary))
+    failure = _act(driver, proceed=going and boundary)
+    try:
+        driver.fire(Stage.AFTER_OPTIMIZER_STEP, not _ran(driver.state, proceed=going and boundary))
+    finally:
+        if failure is not None:
+            raise failure
 
 
-def _act(driver: Driver, *, proceed: bool) -> None:
-    """Step what may step; from here on the step counts."""
+def _act(driver: Driver, *, proceed: bool) -> BaseException | None:
+    """Step what may step; from here on the step counts, so what was raised after one had stepped is returned."""
     if not proceed and not driver.state.scaler:
         driver.state = driver.state.replace(stepped=driver.waiting)
-        return
+        return None
+    failure = None
     try:
         driver.state = driver.applier.step(driver.state, proceed)
-    except BaseException as error:
-        _count_partial(driver, getattr(error, "partial", []))
-        raise
+    except BaseException as error:  # noqa: BLE001 - raised again after the hooks have seen the step
+        failure = _counted(driver, error)
     if any_of(driver.state.stepped):
         driver.phase = Phase.STEPPED
     if driver.precision is not None and driver.state.scaler:
         driver.state = driver.applier.settle(driver.state, driver.state.hooks[driver.precision.name])
+    return failure
 
 
-def _count_partial(driver: Driver, done: list[str]) -> None:
-    """After an optimizer raised, let those that had stepped count; if none had, nothing has happened."""
-    if done:
-        driver.state = driver.state.replace(stepped=FrozenMap({key: key in done for key in driver.waiting}))
-        driver.phase = Phase.STEPPED
+def _counted(driver: Driver, error: BaseException) -> BaseException:
+    """Return what was raised, after noting who had stepped; if nobody had, nothing has happened, and it is raised."""
+    if not (done := getattr(error, "partial", [])):
+        raise error
+    driver.state = driver.state.replace(stepped=FrozenMap({key: key in done for key in driver.waiting}))
+    return error
 
 
 def _ran(state: TrainState, *, proceed: bool) -> bool:

@@ -68,9 +68,13 @@ class Driver:
 
     def discard_window(self) -> None:
         """Empty the open window: gradients, numbers, and what hooks keep of it."""
-        state = self.applier.discard_gradients(self.state)
+        state = self._with_reset_slots(self.applier.discard_gradients(self.state))
+        self.state = state.replace(window=state.window.emptied())
+
+    def _with_reset_slots(self, state: TrainState) -> TrainState:
+        """Return the state in which no hook remembers anything of a window."""
         slots = {each.name: each.reset(state.hooks[each.name]) for each in self.pipeline}
-        self.state = state.replace(window=state.window.emptied(), hooks=state.hooks | slots)
+        return state.replace(hooks=state.hooks | slots)
 
     def enter(self, phase: Phase) -> None:
         """Note how far the micro-batch has come."""
@@ -79,10 +83,11 @@ class Driver:
     def recover(self, before: TrainState, error: BaseException) -> None:
         """Return to a state that training can go on from, and say in the error which one."""
         error.add_note(f"functrain: in batch {before.clock.batch}, {self.phase.value}")
-        if self.phase is Phase.STEPPED:
-            self.state = self.applier.write(self.state)
+        if self.phase is Phase.STEPPED:  # hooks that were not reached have not closed their window
+            self.state = self._with_reset_slots(self.applier.write(self.state))
             return
         self.state = self.applier.read_gradients(self.applier.refreshed(before))
+        self.applier.show_scale(self.state)
         if self.phase is Phase.BACKWARD:
             self.discard_window()
 
