@@ -23,14 +23,18 @@ def by_optimizer(state: TrainState) -> dict[str, list[Tensor]]:
 
 
 def _sort_out(state: TrainState) -> Any:
-    owners = state.owners
-    found: dict[str, list[Tensor]] = {key: [] for key in owners.table} or {"": []}
-    for model, held in state.grads.items():
-        for name, grad in held.items():
-            key = owners.of_parameter(model, name) if owners.table else ""
-            if key is not None:
-                found[key].append(grad)
+    found: dict[str, list[Tensor]] = {key: [] for key in state.owners.table} or {"": []}
+    for key, grad in owned(state):
+        found[key].append(grad)
     return found
+
+
+def owned(state: TrainState) -> list[tuple[str, Tensor]]:
+    """Return each gradient that will be applied beside its optimizer, in the order in which the models list them."""
+    table = state.owners.table
+    named = [(model, name, grad) for model, held in state.grads.items() for name, grad in held.items()]
+    keys = [state.owners.of_parameter(model, name) if table else "" for model, name, _ in named]
+    return [(key, grad) for key, (_, _, grad) in zip(keys, named, strict=True) if key is not None]
 
 
 def non_finite(state: TrainState) -> dict[str, Flag]:
@@ -79,12 +83,16 @@ def total_norm(state: TrainState, order: float = 2.0) -> Tensor:
 
 
 def _norm_parts(state: TrainState, order: float) -> list[Tensor]:
-    """Return one norm per gradient, on one device, zero where the optimizer overflowed."""
-    parts: list[tuple[str, Tensor]] = []
-    for key, grads in by_optimizer(state).items():
-        norms = _foreach.norms if state.donated else _foreach.norms_one_by_one
-        parts.extend((key, norm) for norm in norms(grads, order))
-    return [_masked(overflowed(state, key), norm.to(parts[0][1].device)) for key, norm in parts]
+    """Return one norm per gradient, on one device, zero where the optimizer overflowed.
+
+    In the order of ``clip_grad_norm_`` over all models, however optimizers share them: sums round by order.
+    """
+    first: dict[Any, int] = {}
+    pairs = [pair for pair in owned(state) if pair[1].numel() or order != float("inf")]  # no maximum over nothing
+    pairs.sort(key=lambda pair: first.setdefault((pair[1].device, pair[1].dtype), len(first)))
+    norms = (_foreach.norms if state.donated else _foreach.norms_one_by_one)([grad for _, grad in pairs], order)
+    keyed = zip((key for key, _ in pairs), norms, strict=True)
+    return [_masked(overflowed(state, key), norm.to(norms[0].device)) for key, norm in keyed]
 
 
 def _masked(hidden: Flag, norm: Tensor) -> Tensor:
@@ -94,7 +102,7 @@ def _masked(hidden: Flag, norm: Tensor) -> Tensor:
 
 def _rescued(state: TrainState, order: float, plain: Tensor) -> Tensor:
     """Return the norm by way of the largest magnitude, in double; what is truly non-finite stays so."""
-    grads = [(key, grad) for key, held in by_optimizer(state).items() for grad in held if grad.numel()]
+    grads = [(key, grad) for key, grad in owned(state) if grad.numel()]
     largest = torch.stack(
         [_masked(overflowed(state, key), g.abs().amax().to(plain.device, torch.float64)) for key, g in grads]
     ).amax()
