@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from functrain import _foreach
 from functrain._combinators import innermost
 from functrain._state import TrainState
 from functrain.hooks.ema import EMA
 from functrain.hooks.ema_layout import with_stored
 from functrain.shell.driver import Driver
 from functrain.shell.names import named_buffers, named_parameters, unwrapped
-
-Kept: TypeAlias = dict[str, dict[str, Tensor]]
+from functrain.shell.shown import Shown
 
 
 class Averages:
@@ -27,13 +25,13 @@ class Averages:
     def __init__(self, driver: Driver) -> None:
         """Nothing is swapped in, nothing is built."""
         self._driver = driver
-        self._held: dict[str, tuple[str, Kept]] = {}
+        self._shown = Shown(driver.applier.models)
         self._modules: dict[str, nn.Module] = {}
 
     @property
     def active(self) -> bool:
         """Whether a model holds averaged weights at the moment."""
-        return bool(self._held)
+        return bool(self._shown)
 
     def hook(self, name: str) -> EMA:
         """Return an EMA of the pipeline by name.
@@ -64,46 +62,14 @@ class Averages:
             raise RuntimeError(msg)
         return hook, slot
 
-    @contextmanager
-    def swapped(self, name: str) -> Generator[None]:
-        """Swap the averaged values in, and the raw ones back whatever happens."""
+    def swapped(self, name: str) -> AbstractContextManager[None]:
+        """Return a context in which the model holds the average; the raw values come back whatever happens."""
         hook, slot = self.ready(name)
-        if name in self._held:
-            yield
-            return
-        kept = self._swap_in(hook.model_key, slot)
-        self._held[name] = (hook.model_key, kept)
-        try:
-            yield
-        finally:
-            del self._held[name]
-            self._write(hook.model_key, kept)
-
-    def _swap_in(self, key: str, slot: Any) -> Kept:
-        """Write the average into the model's own storage and return copies of what was there."""
-        models = self._driver.applier.models
-        models.refresh_params()
-        models.refresh_buffers()
-        live = {"params": models.params[key], "buffers": models.buffers[key]}
-        new = {"params": slot["shadow"], "buffers": slot["buffers"]}
-        kept = {kind: {name: live[kind][name].clone() for name in new[kind]} for kind in new}
-        self._write(key, new)
-        return kept
-
-    def _write(self, key: str, values: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Copy values into the model's parameters and buffers."""
-        models = self._driver.applier.models
-        with torch.no_grad():
-            for kind, held in (("params", models.params[key]), ("buffers", models.buffers[key])):
-                _foreach.copy_([held[name] for name in values[kind]], list(values[kind].values()))
+        return self._shown.showing(hook.model_key, slot)
 
     def raw(self, state: TrainState) -> TrainState:
         """Return the state as it is without any swap: what a checkpoint taken inside must hold."""
-        for key, kept in reversed(self._held.values()):
-            params = state.params | {key: state.params[key] | kept["params"]}
-            buffers = state.buffers | {key: state.buffers[key] | kept["buffers"]}
-            state = state.replace(params=params, buffers=buffers)
-        return state
+        return self._shown.raw(state)
 
     def load(self, name: str, stored: Mapping[str, Any]) -> None:
         """Put a stored average into the slot of an EMA."""

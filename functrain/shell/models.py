@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,8 @@ from functrain._tree import FrozenMap
 from functrain.shell.names import named_buffers, named_parameters
 
 T = TypeVar("T")
+SavedBuffer: TypeAlias = tuple[dict[str, Any], str, Tensor, Tensor]
+"""Where a buffer is held, its name there, the tensor itself, and a copy of it."""
 
 
 def keyed(given: Any, kind: type[T], what: str) -> dict[str, T]:
@@ -105,12 +107,13 @@ class Models:
         for leaf in self._all:
             leaf.grad = None
 
-    def saved_buffers(self) -> list[tuple[dict[str, Any], str, Tensor, Tensor]]:
-        """Return the buffers and copies of them, for :meth:`restore_buffers`."""
-        return [(at, own, at[own], at[own].clone()) for _, _, at, own in self._buffer_places()]
+    def saved_buffers(self, model: str | None = None) -> list[SavedBuffer]:
+        """Return the buffers, of one model or of all, and copies of them, for :meth:`restore_buffers`."""
+        places = (place for place in self._buffer_places() if model in (None, place[0]))
+        return [(at, own, at[own], at[own].clone()) for _, _, at, own in places]
 
     @staticmethod
-    def restore_buffers(saved: Iterable[tuple[dict[str, Any], str, Tensor, Tensor]]) -> None:
+    def restore_buffers(saved: Iterable[SavedBuffer]) -> None:
         """Put buffers back, values and tensors."""
         with torch.no_grad():
             for at, own, tensor, copy in saved:

@@ -159,7 +159,12 @@ class Shell:
         return snapshot(self._driver, self._averages)
 
     def restore(self, taken: Snapshot) -> None:
-        """Go back to a snapshot of this shell."""
+        """Go back to a snapshot of this shell.
+
+        Raises:
+            RuntimeError: inside :meth:`averaged`.
+        """
+        self._refuse_inside_averages("shell.restore()")
         restore(self._driver, taken)
 
     def state_dict(self) -> dict[str, Any]:
@@ -173,6 +178,7 @@ class Shell:
             ValueError: a hook configured otherwise than when it was saved: field, both values, remedy.
             KeyError: what is missing.
         """
+        self._refuse_inside_averages("shell.load_state_dict()")
         dictionaries.load_state_dict(self._driver, state_dict)
 
     def _refuse_inside_averages(self, what: str) -> None:
