@@ -218,5 +218,5 @@ def test_any_pattern_of_exceptions(every: int, script: list[Any], priority: int,
             window = taken
         else:
             window = []
-    assert (applied(shell), shell.state.clock.step) == (pytest.approx(right, rel=1e-5), steps)
+    assert (applied(shell), shell.state.clock.step) == (pytest.approx(right, rel=1e-5, abs=1e-5), steps)
     assert shell.state.window.entered == len(window)
