@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from functrain import Accumulate, ClipNorm, Shell, SkipNonFinite
+from functrain import Accumulate, ClipNorm, MixedPrecision, Shell, SkipNonFinite
 
 ROWS, WINDOWS = 12, 3
 OPTIMIZERS: dict[str, Callable[[nn.Module], Optimizer]] = {
@@ -91,3 +91,20 @@ def test_what_is_dropped_was_never_in_the_window(seed: int, sizes: list[int], da
     mse_loss(twin(torch.cat([x for x, _ in good])), torch.cat([y for _, y in good])).backward()
     SGD(twin.parameters(), lr=0.1).step()
     assert_close([leaf.detach() for leaf in model.parameters()], [leaf.detach() for leaf in twin.parameters()])
+
+
+@given(seed=seeds, power=st.integers(1, 24), every=st.integers(1, 3), scale=st.sampled_from([2.0**10, 2.0**24]))
+def test_counts_of_tokens_cost_no_loss_scale(seed: int, power: int, every: int, scale: float) -> None:
+    """In fp16 windows of large weights overflow exactly where windows of weights of 1 do, and end at the same bits."""
+    found = []
+    for weight in (1, 2**power):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
+        hooks = Accumulate(every=every) + MixedPrecision(precision="fp16", init_scale=scale, max_consecutive=None)
+        shell = Shell(model, SGD(model.parameters(), lr=0.1), hooks)
+        for _ in range(every * 6):
+            with shell.batch():
+                shell.update(mse_loss(model(torch.randn(4, 3)), torch.randn(4, 2)), weight)
+        found.append((shell.state.scaler["scale"], shell.state.clock.step, *model.parameters()))
+    assert found[0][:2] == found[1][:2]
+    torch.testing.assert_close(found[0][2:], found[1][2:], rtol=0, atol=0)
