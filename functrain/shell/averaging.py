@@ -15,7 +15,7 @@ from functrain._state import TrainState
 from functrain.hooks.ema import EMA
 from functrain.hooks.ema_layout import with_stored
 from functrain.shell.driver import Driver
-from functrain.shell.names import named_buffers, named_parameters, unwrapped
+from functrain.shell.names import bare, named_buffers, named_parameters, unwrapped
 from functrain.shell.shown import Shown
 
 
@@ -81,18 +81,35 @@ class Averages:
         hook, slot = self.ready(name)
         source = unwrapped(self._driver.applier.models.modules[hook.model_key])
         if name not in self._modules:
-            self._modules[name] = _built(module_factory or (lambda: detached_copy(source)))
+            self._modules[name] = _built(module_factory or (lambda: bare(detached_copy(source))), source)
         _load(self._modules[name], source, self.raw(self._driver.state), hook.model_key, slot)
         return self._modules[name]
 
 
-def _built(factory: Callable[[], nn.Module]) -> nn.Module:
+def _built(factory: Callable[[], nn.Module], source: nn.Module) -> nn.Module:
     """Make a module for averages and let it repair itself, before any weight is loaded."""
     made = factory().requires_grad_(requires_grad=False)
+    _check_alike(made, source)
     repair = getattr(made, "modify_ema_methods", None)
     if callable(repair):
         repair()
     return made
+
+
+def _check_alike(made: nn.Module, source: nn.Module) -> None:
+    """Refuse a module that the averages do not fit.
+
+    Raises:
+        ValueError: the names and shapes that differ.
+    """
+    found, wanted = ({name: tuple(leaf.shape) for name, leaf in _tensors(each).items()} for each in (made, source))
+    if found != wanted:
+        names = sorted(name for name in {**found, **wanted} if found.get(name) != wanted.get(name))
+        msg = (
+            f"module_factory made a {type(made).__name__} that differs from the model in {names}: it has "
+            f"{[found.get(name) for name in names]} where the model has {[wanted.get(name) for name in names]}"
+        )
+        raise ValueError(msg)
 
 
 def detached_copy(module: nn.Module) -> nn.Module:

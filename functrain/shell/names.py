@@ -48,6 +48,19 @@ def unwrapped(module: nn.Module) -> nn.Module:
     return module
 
 
+def bare(module: nn.Module) -> nn.Module:
+    """Take the wrappers out of a module, also those around its parts, in place, and return what was inside.
+
+    >>> bare(nn.ReLU())
+    ReLU()
+    """
+    for _, part in list(walk(module)):
+        for name, child in list(part.named_children()):
+            if (inner := unwrapped(child)) is not child:
+                part.add_module(name, inner)
+    return unwrapped(module)
+
+
 def walk(module: nn.Module, prefix: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, nn.Module]]:
     """Yield every submodule once with its plain prefix, in the order of ``named_modules()``."""
     module, seen = unwrapped(module), set[int]() if seen is None else seen
