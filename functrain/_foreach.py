@@ -44,12 +44,16 @@ def multiply_(tensors: Sequence[Tensor], factor: Number) -> None:
 
 
 def scaled(tensor: Tensor, factor: Number) -> Tensor:
-    """Return one tensor times a number, in the tensor's own dtype.
+    """Return one tensor times a number, rounded once, in the tensor's own dtype.
 
     >>> scaled(torch.ones(1, dtype=torch.bfloat16), torch.tensor(0.5, dtype=torch.float64)).dtype
     torch.bfloat16
     """
-    return tensor * _on_device(factor, tensor)
+    if not isinstance(factor, Tensor):
+        return tensor * factor
+    # Two 0-d tensors promote, and a factor cast to half precision has lost digits: meet in float32, or in the dtype.
+    meeting = torch.promote_types(tensor.dtype, torch.float32)
+    return (tensor.to(meeting) * factor.to(tensor.device, meeting)).to(tensor.dtype)
 
 
 def _on_device(factor: Number, tensor: Tensor) -> Any:

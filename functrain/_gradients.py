@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from functrain import _foreach
-from functrain._select import Flag, Number, beside, either, negate, peek, select
+from functrain._select import Flag, Number, beside, both, either, negate, peek, select
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
 
@@ -121,13 +121,14 @@ def _wide(grad: Tensor) -> torch.dtype:
     return torch.complex128 if grad.is_complex() else torch.float64
 
 
-def measured(state: TrainState, norm: Tensor) -> TrainState:
+def measured(state: TrainState, norm: Tensor, will_skip: Flag) -> TrainState:
     """Return the state with ``grad_norm`` published: the first norm of a batch counts, which no hook has clipped yet.
 
     Interpreters set metrics to NaN at the start of a batch, so NaN means that nobody has measured so far.
     """
-    old = state.metrics.get("grad_norm", norm).to(norm.device)
-    new = select(peek(old.isnan()), lambda: norm.to(torch.float32), lambda: old.to(torch.float32))
+    old = state.metrics.get("grad_norm", norm).to(norm.device, torch.float32)
+    first = both(negate(will_skip), peek(old.isnan()))
+    new = select(first, lambda: norm.detach().to(torch.float32), lambda: old)
     return state.with_metrics({"grad_norm": new})
 
 

@@ -140,6 +140,15 @@ def map_leaves(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     return optree.tree_map(function, tree, *others, namespace=NAMESPACE)
 
 
+def rebuilt(tree: Any, new_leaves: list[Any]) -> Any:
+    """Return a tree of the same structure with other leaves.
+
+    >>> rebuilt(FrozenMap({"x": 1, "y": 2}), [3, 4])
+    FrozenMap({'x': 3, 'y': 4})
+    """
+    return optree.tree_unflatten(structure(tree), new_leaves)
+
+
 def structure(tree: Any) -> optree.PyTreeSpec:
     """Return the structure of a tree, to be compared with ``==``."""
     return optree.tree_structure(tree, namespace=NAMESPACE)

@@ -63,7 +63,7 @@ class ClipNorm(Hook):
             return Outcome(state, True, state.loss)
         norm = total_norm(state, self.norm_type)
         state = limited(state, norm, state.hooks[self.name]["max_norm"], will_skip)
-        return Outcome(measured(state, norm), True, state.loss)
+        return Outcome(measured(state, norm, will_skip), True, state.loss)
 
 
 class ClipValue(Hook):

@@ -51,7 +51,7 @@ class LearnedLimit(Hook):
         slot, norm = state.hooks[self.name], total_norm(state)
         kept = norm.detach().to(slot["norm"].device, slot["norm"].dtype)
         state = limited(state, norm, self.limit(slot, kept), will_skip)
-        return measured(state.with_slot(self.name, slot | {"norm": kept}), norm)
+        return measured(state.with_slot(self.name, slot | {"norm": kept}), norm, will_skip)
 
     def _learn(self, state: TrainState, will_skip: Flag) -> TrainState:
         """Take the norm of an executed step into the statistics."""

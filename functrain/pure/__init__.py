@@ -1,0 +1,10 @@
+"""The pure engine: the whole training step as one function that compiles, vmaps and differentiates."""
+
+from functrain.pure.adam import adam as adam
+from functrain.pure.adam import adamw as adamw
+from functrain.pure.engine import TrainStep as TrainStep
+from functrain.pure.engine import train_step as train_step
+from functrain.pure.noise import Noise as Noise
+from functrain.pure.protocol import Optimizer as Optimizer
+from functrain.pure.schedule import warmup_cosine as warmup_cosine
+from functrain.pure.sgd import sgd as sgd

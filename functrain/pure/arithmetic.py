@@ -1,0 +1,48 @@
+"""Arithmetic that rounds as the kernels of ``torch.optim`` do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def number(value: Any) -> Tensor:
+    """Return a hyper-parameter as a 0-d double, a count as int64; a tensor stays, and may require a gradient.
+
+    >>> number(0.1).dtype, number(0).dtype
+    (torch.float64, torch.int64)
+    """
+    if isinstance(value, Tensor):
+        return value
+    return torch.tensor(value, dtype=torch.int64 if isinstance(value, int) else torch.float64)
+
+
+def real(value: Any) -> Tensor:
+    """Return a hyper-parameter as a 0-d double, also where it was written as an int.
+
+    >>> real(1)
+    tensor(1., dtype=torch.float64)
+    """
+    return value if isinstance(value, Tensor) else torch.tensor(float(value), dtype=torch.float64)
+
+
+def added(x: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
+    """Return ``x + alpha * y`` with one rounding, bitwise ``x.add(y, alpha=float(alpha))``.
+
+    ``add`` takes no tensor for alpha; ``addcmul`` runs the same fused multiply-add.
+
+    >>> added(torch.ones(1), torch.ones(1), torch.tensor(0.5, dtype=torch.float64))
+    tensor([1.5000])
+    """
+    return torch.addcmul(x, y, alpha.to(x.device, x.dtype))
+
+
+def times(x: Tensor, factor: Tensor) -> Tensor:
+    """Return ``x * factor`` in the dtype of ``x``.
+
+    >>> times(torch.ones(1), torch.tensor(0.5, dtype=torch.float64))
+    tensor([0.5000])
+    """
+    return x * factor.to(x.device, x.dtype)

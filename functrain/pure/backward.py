@@ -1,0 +1,99 @@
+"""Forward, DO_BACKWARD and the gradient of a micro-batch, inside one ``torch.func.grad``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from functrain import _scaler, _tree
+from functrain._fold import Pipeline
+from functrain._foreach import scaled
+from functrain._select import Flag, equal, select
+from functrain._stage import Stage
+from functrain._state import TrainState
+from functrain._tree import FrozenMap, freeze
+from functrain._verdict import checked_loss
+from functrain.pure.gate import gated
+from functrain.pure.noise import Noise
+from functrain.pure.numbers import tensored
+from functrain.pure.protocol import handed_out, taken_in, takes_noise
+
+
+class _Found(NamedTuple):
+    """What comes out of the differentiated function beside its value."""
+
+    state: TrainState
+    enters: Flag
+
+
+def backward(pipeline: Pipeline, loss_fn: Callable[..., Any], state: TrainState, *, differentiable: bool) -> TrainState:
+    """Return the state after the backward of a micro-batch: gradients added, or, dropped, everything as it was."""
+    params = state.params
+    if differentiable:
+        # What flows back from later steps must be finite; the gradient of this step itself is judged by the hooks.
+        params = _tree.map_leaves(gated, params)
+
+    def final_loss(live: FrozenMap[Any]) -> tuple[Tensor, _Found]:
+        found = _folded(pipeline, loss_fn, state.replace(params=live))
+        return _as_wanted(found.state), found
+
+    grads, found = torch.func.grad(final_loss, has_aux=True)(params)
+    losses = {name: _kept(getattr(found.state, name), state.loss, differentiable) for name in ("loss", "raw_loss")}
+    after = found.state.replace(params=state.params, batch=state.batch, **losses)
+    entered = _entered(after, grads)
+    dropped = after.replace(buffers=state.buffers)
+    return tensored(select(found.enters, lambda: entered, lambda: dropped), state.rng.device)
+
+
+def _folded(pipeline: Pipeline, loss_fn: Callable[..., Any], state: TrainState) -> _Found:
+    """Run the forward and the fold of DO_BACKWARD."""
+    with _autocast(state):
+        loss, buffers = evaluated(loss_fn, state)
+    state = state.replace(loss=loss, raw_loss=loss, buffers=buffers)
+    outcome = pipeline.update(state, Stage.DO_BACKWARD, will_skip=False)
+    # Only tensors may leave a differentiated function, and the batch may hold anything.
+    after = outcome.state.replace(batch=FrozenMap())
+    return _Found(*tensored((after, outcome.proceed), state.rng.device))
+
+
+def evaluated(loss_fn: Callable[..., Any], state: TrainState) -> tuple[Tensor, FrozenMap[Any]]:
+    """Call a loss function on copies that it may write into, and return the loss and the buffers it gave back."""
+    buffers = handed_out(_tree.map_leaves(torch.clone, state.buffers))
+    noise = (Noise(state.rng, state.clock.batch),) if takes_noise(loss_fn) else ()  # pyright: ignore[reportArgumentType]
+    result = loss_fn(handed_out(state.params), buffers, state.batch, *noise)
+    loss, *given = result if isinstance(result, tuple) else (result,)
+    checked = checked_loss(loss, "loss_fn", Stage.DO_BACKWARD)
+    return checked, taken_in(freeze(given[0])) if given and given[0] else state.buffers
+
+
+def _as_wanted(state: TrainState) -> Tensor:
+    """Return the loss as window and scaler want it: divided or weighted, then scaled."""
+    window = state.window
+    loss = select(window.weighted, lambda: scaled(state.loss, window.weight), lambda: state.loss / window.divisor)
+    return scaled(loss, state.scaler["scale"]) if state.scaler else loss
+
+
+def _entered(state: TrainState, grads: FrozenMap[Any]) -> TrainState:
+    """Return the state with the micro-batch in its window; kept gradients get the scale of the new ones first."""
+    kept = state
+    first = equal(state.window.entered, 0)
+    if state.scaler:
+        kept = select(first, lambda: _scaler.rescaled(state), lambda: state)
+    summed = _tree.map_leaves(torch.add, kept.grads, grads)
+    return state.replace(grads=summed, window=state.window.with_entry())
+
+
+def _kept(loss: Tensor, like: Tensor, differentiable: bool) -> Tensor:
+    """Return a loss in the state's own dtype, without its graph unless later steps are differentiated through it."""
+    return (loss if differentiable else loss.detach()).to(like.dtype)
+
+
+def _autocast(state: TrainState) -> AbstractContextManager[Any]:
+    """Return the autocast of the pipeline's precision."""
+    if state.autocast is None:
+        return nullcontext()
+    return torch.autocast(state.rng.device.type, state.autocast)

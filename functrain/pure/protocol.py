@@ -1,0 +1,91 @@
+"""What the engine takes for an optimizer, and for a loss."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from functrain._tree import FrozenMap, thaw
+
+Tree: TypeAlias = Any
+
+
+class Optimizer(NamedTuple):
+    """A pure optimizer: ``init(params)`` builds its state, ``update(grads, state, params)`` gives updates to add.
+
+    ``step(grads, state, params)`` gives the new parameters themselves, rounded as ``torch.optim`` rounds them: adding
+    an update afterwards would round once more. A pair from elsewhere (TorchOpt, optax in style) has no ``step``.
+
+    Attributes:
+        init: ``params -> state``.
+        update: ``grads, state, params -> updates, state``.
+        step: ``grads, state, params -> params, state``.
+        hyper: the numbers in the state that a schedule or a sweep may change.
+    """
+
+    init: Callable[[Tree], Tree]
+    update: Callable[[Tree, Tree, Tree], tuple[Tree, Tree]]
+    step: Callable[[Tree, Tree, Tree], tuple[Tree, Tree]]
+    hyper: tuple[str, ...] = ()
+
+
+def as_optimizers(given: Any) -> dict[str, tuple[Any, Any]]:
+    """Return optimizers by key, each with the selector of its parameters.
+
+    Raises:
+        TypeError: something without ``init`` and ``update``.
+
+    >>> from functrain import pure
+    >>> list(as_optimizers(pure.sgd(0.1)))
+    ['main']
+    """
+    if isinstance(given, Mapping):
+        named = cast("Mapping[str, Any]", given)
+        return {key: (_checked(pair), selector) for key, (pair, selector) in named.items()}
+    return {"main": (_checked(given), "*")}
+
+
+def _checked(pair: Any) -> Any:
+    """Return a pair of ``init`` and ``update`` under these names."""
+    if type(pair) is tuple:  # two bare functions
+        return _checked(_Pair(*cast("tuple[Any, Any]", pair)))
+    if callable(getattr(pair, "init", None)) and callable(getattr(pair, "update", None)):
+        return pair
+    msg = (
+        f"an optimizer is a pair of init(params) and update(grads, state, params), got {type(pair).__name__}; "
+        "torch.optim optimizers belong into functrain.Shell, here write functrain.pure.adamw(1e-3)"
+    )
+    raise TypeError(msg)
+
+
+class _Pair(NamedTuple):
+    """A bare pair of functions under their names."""
+
+    init: Callable[..., Any]
+    update: Callable[..., Any]
+
+
+def takes_noise(loss_fn: Callable[..., Any]) -> bool:
+    """Tell whether a loss takes ``rng`` as a fourth argument."""
+    declared = getattr(loss_fn, "takes_noise", None)
+    if declared is not None:
+        return bool(declared)
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    positional = [each for each in inspect.signature(loss_fn).parameters.values() if each.kind in kinds]
+    return len(positional) >= len(("params", "buffers", "batch", "rng"))
+
+
+def handed_out(tensors: FrozenMap[Any]) -> dict[str, Any]:
+    """Return fresh plain dicts for a loss: of one model its own names, of several one dict per model.
+
+    >>> handed_out(FrozenMap({"main": {"w": 1}})), handed_out(FrozenMap({"a": {"w": 1}, "b": {}}))
+    ({'w': 1}, {'a': {'w': 1}, 'b': {}})
+    """
+    return thaw(tensors["main"] if set(tensors) == {"main"} else tensors)
+
+
+def taken_in(tensors: Mapping[str, Any]) -> FrozenMap[Any]:
+    """Return tensors by model key; a mapping of names to tensors is that of the model "main"."""
+    nested = bool(tensors) and all(isinstance(held, Mapping) for held in tensors.values())
+    return FrozenMap(tensors if nested else {"main": dict(tensors)})

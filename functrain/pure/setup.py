@@ -1,0 +1,99 @@
+"""The first state of a pure run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any
+
+import torch
+
+from functrain import _scaler, _tree
+from functrain._clock import Clock
+from functrain._combinators import innermost
+from functrain._fold import Pipeline
+from functrain._owners import Owners
+from functrain._restriction import chosen
+from functrain._state import TrainState
+from functrain._tree import FrozenMap
+from functrain.hooks.precision import MixedPrecision
+from functrain.pure.numbers import tensored
+from functrain.pure.protocol import taken_in
+from functrain.pure.stepping import hyper_of, part
+
+
+def first_state(
+    pipeline: Pipeline,
+    optimizers: Mapping[str, Any],
+    params: Mapping[str, Any],
+    buffers: Mapping[str, Any],
+    seed: int,
+    *,
+    copies: bool,
+) -> TrainState:
+    """Return the state before the first batch, with every slot built and every number a tensor.
+
+    Raises:
+        ValueError: a parameter that two optimizers select.
+    """
+    weights = taken_in(params)
+    held = taken_in(buffers) if buffers else FrozenMap(dict.fromkeys(weights, FrozenMap[Any]()))
+    if copies:
+        weights, held = _tree.map_leaves(_copied, weights), _tree.map_leaves(_copied, held)
+    owners = _owners(optimizers, weights)
+    loss = torch.full((), float("nan"), dtype=_loss_dtype(weights), device=_device(weights))
+    state = TrainState(
+        loss=loss,
+        raw_loss=loss,
+        params=weights,
+        buffers=held,
+        grads=_tree.map_leaves(torch.zeros_like, weights),
+        clock=Clock(optimizer_steps=FrozenMap(dict.fromkeys(optimizers, 0))),
+        stepped=FrozenMap(dict.fromkeys(optimizers, False)),
+        rng=torch.tensor(seed, dtype=torch.int64, device=_device(weights)),
+        owners=owners,
+    )
+    state = _with_precision(pipeline, optimizers, state)
+    opt = {key: pair.init(part(weights, owners, key)) for key, (pair, _) in optimizers.items()}
+    opt = tensored(FrozenMap(opt), state.rng.device)
+    state = state.replace(opt=opt, hyper=hyper_of(optimizers, opt))
+    return tensored(pipeline.prepared(state), state.rng.device)
+
+
+def _copied(leaf: torch.Tensor) -> torch.Tensor:
+    return leaf.detach().clone()
+
+
+def _device(weights: FrozenMap[Any]) -> torch.device:
+    """Return where the parameters are."""
+    first = next(iter(_tree.leaves(weights)), None)
+    return torch.device("cpu") if first is None else first.device
+
+
+def _loss_dtype(weights: FrozenMap[Any]) -> torch.dtype:
+    """Return the dtype that losses are kept in: that of the parameters, at least float32."""
+    kinds = [leaf.real.dtype for leaf in _tree.leaves(weights) if leaf.is_floating_point() or leaf.is_complex()]
+    return reduce(torch.promote_types, kinds, torch.float32)
+
+
+def _with_precision(pipeline: Pipeline, optimizers: Mapping[str, Any], state: TrainState) -> TrainState:
+    """Return the state with autocast and scaler as MixedPrecision wants them."""
+    precision = innermost(pipeline.member("precision"))
+    if not isinstance(precision, MixedPrecision) or precision.dtype is torch.float32:
+        return state
+    scaler = _scaler.created(precision.init_scale, optimizers) if precision.scales else state.scaler
+    return state.replace(autocast=precision.dtype, scaler=scaler)
+
+
+def _owners(optimizers: Mapping[str, Any], weights: FrozenMap[Any]) -> Owners:
+    """Return which optimizer selects which parameter."""
+    table: dict[str, list[tuple[str, str]]] = {key: [] for key in optimizers}
+    for model, names in weights.items():
+        for name in names:
+            takers = [key for key, (_, selector) in optimizers.items() if chosen(selector, model, name)]
+            if len(takers) > 1:
+                msg = f'optimizers {takers} all select state.params["{model}"]["{name}"]; it would be updated twice'
+                raise ValueError(msg)
+            for key in takers:
+                table[key].append((model, name))
+    return Owners(table)
