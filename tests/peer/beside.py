@@ -77,23 +77,34 @@ class Beside:
         self.ours, self.theirs = build(plan), build(plan)
         self.hooks = there(plan, self.theirs)
         self.peer = PeerRun(self.theirs.models, self.theirs.optimizers, self.hooks, self.theirs.schedulers)
-        scaler = self.ours.scaler if plan.own_scaler else None
-        world = self.ours
-        self.shell = Shell(
-            world.models, world.optimizers, here(plan), world.schedulers, scaler=scaler, strict=plan.strict
-        )
+        self.shell = self._shell()
+
+    def _shell(self) -> Shell:
+        """Build functrain's side."""
+        world, plan = self.ours, self.plan
+        scaler = world.scaler if plan.own_scaler else None
+        return Shell(world.models, world.optimizers, here(plan), world.schedulers, scaler=scaler, strict=plan.strict)
+
+    def _resume(self) -> None:
+        """Save functrain's side, throw it away, and load it into objects built anew; the peer goes on."""
+        saved = self.shell.state_dict()
+        self.ours = build(self.plan)
+        self.shell = self._shell()
+        self.shell.load_state_dict(saved)
 
     def run(self) -> None:
         """Play every batch, then one validation."""
         data = torch.Generator().manual_seed(self.plan.seed)
         for number, times in enumerate(self.plan.losses):
+            if number == self.plan.resume:
+                self._resume()
             x = torch.randn(4, 3, generator=data, dtype=self.plan.dtype)
             self._batch(x, times)
             differences = list(self.differences(number))
             assert not differences, f"batch {number}: {differences}"
         self._validate()
 
-    def _batch(self, x: Tensor, times: tuple[float, ...]) -> None:
+    def _batch(self, x: Tensor, times: tuple[float | None, ...]) -> None:
         """Run one batch on both sides."""
         self.peer.batch(lambda: self.theirs.loss(x, times))
         with self.shell.batch():

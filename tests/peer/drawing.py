@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from tests.peer.plans import MODELS, OPTIMIZERS, SCHEDULERS, Average, Plan, Scaling, build_models
 
-LONGEST = 12
+LONGEST = 16
 CALM = (1.0, 0.5, -1.0, 10.0)
-STORMY = (1.0, 0.5, 300.0, 1e30, float("inf"), float("nan"))
+STORMY = (1.0, 0.5, -1.0, 0.25, 300.0, 1e30, float("inf"), float("nan"))
 
 decays = st.sampled_from([0.0, 0.5, 0.9, 0.999]) | st.floats(0.0, 1.0, exclude_max=True)
+unused = st.sampled_from([(1.0, 0.5), (None, 1.0), (1.0, None)])
+"""What the losses of two models are multiplied by; None leaves a model out, so that it gets no gradient."""
 scalings = st.builds(
     Scaling,
     init_scale=st.sampled_from([2.0**16, 2.0**10, 1000.0]),
@@ -31,7 +33,7 @@ def averages(model_keys: tuple[str, ...]) -> st.SearchStrategy[Average]:
         model_key=st.sampled_from(model_keys),
         decay=decays,
         update_every=st.integers(1, 3),
-        start_step=st.integers(0, 4),
+        start_step=st.integers(0, 3),
         use_buffers=st.booleans(),
         num_updates=st.integers(0, 3),
     )
@@ -52,12 +54,24 @@ def full_precision_plans(draw: st.DrawFn) -> Plan:
     precision = draw(st.sampled_from([None, "float32", "bfloat16"]))
     dtypes = [torch.float32] if precision == "bfloat16" else [torch.float32, torch.float64]
     common = draw(_common(CALM))
+    if common["model"] == "two":
+        common["losses"] = tuple(draw(unused) for _ in common["losses"])
     return Plan(
         **common,
         precision=precision,
         dtype=draw(st.sampled_from(dtypes)),
         vetoes=draw(vetoes(count=len(common["losses"]), keeping=True)),
     )
+
+
+@st.composite
+def averaged_plans(draw: st.DrawFn) -> Plan:
+    """Draw a run whose steps are many enough for averages to differ from a copy."""
+    common = draw(_common(CALM, shortest=8))
+    keys = tuple(build_models(common["model"]))
+    averaged = draw(st.lists(averages(keys), min_size=1, max_size=3))
+    changes = {"every": draw(st.integers(1, 2)), "averages": tuple(averaged)}
+    return Plan(**{**common, **changes}, precision=None, vetoes=draw(vetoes(count=8, keeping=False)))
 
 
 @st.composite
@@ -90,14 +104,20 @@ def _halves(draw: st.DrawFn, count: int) -> dict[str, Any]:
 
 @st.composite
 def _common(
-    draw: st.DrawFn, factors: tuple[float, ...], *, models: tuple[str, ...] = MODELS, most_optimizers: int = 2
+    draw: st.DrawFn,
+    factors: tuple[float, ...],
+    *,
+    models: tuple[str, ...] = MODELS,
+    most_optimizers: int = 2,
+    shortest: int = 1,
 ) -> dict[str, Any]:
     """Draw what runs in every precision have in common."""
     model = draw(st.sampled_from(models))
     keys = tuple(build_models(model))
     kinds = st.lists(st.sampled_from(OPTIMIZERS), min_size=len(keys), max_size=max(len(keys), most_optimizers))
     optimizers = draw(kinds)
-    losses = draw(st.lists(st.sampled_from(factors), min_size=1, max_size=LONGEST))
+    count = draw(st.integers(shortest, LONGEST))
+    losses = draw(st.lists(st.sampled_from(factors), min_size=count, max_size=count))
     return {
         "model": model,
         "optimizers": tuple(optimizers),
@@ -108,6 +128,7 @@ def _common(
         "losses": tuple((factor,) * len(keys) for factor in losses),
         "factor": draw(st.sampled_from([1.0, 0.3])),
         "strict": draw(st.booleans()),
+        "resume": draw(st.none() | st.integers(0, count - 1)),
         "wide_loss": draw(st.booleans()),
         "seed": draw(st.integers(0, 2**16)),
     }

@@ -95,7 +95,7 @@ class Scaling:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """One run. `losses` holds for each batch what the loss of each model is multiplied by."""
+    """One run. `losses` holds for each batch what each model's loss is multiplied by, or None to leave it out."""
 
     model: str
     optimizers: tuple[str, ...]
@@ -104,13 +104,14 @@ class Plan:
     max_norm: float | None
     averages: tuple[Average, ...]
     precision: str | None
-    losses: tuple[tuple[float, ...], ...]
+    losses: tuple[tuple[float | None, ...], ...]
     vetoes: Mapping[str, frozenset[int]]
     factor: float = 1.0
     scaling: Scaling | None = None
     own_scaler: bool = False
     dtype: torch.dtype = torch.float32
     strict: bool = False
+    resume: int | None = None
     wide_loss: bool = True
     partial: bool = False
     seed: int = 0
@@ -129,13 +130,19 @@ class World:
     optimizers: list[Optimizer]
     schedulers: list[lr_scheduler.LRScheduler | None]
     scaler: torch.amp.GradScaler | None
+    dtype: torch.dtype
     wide_loss: bool
 
-    def loss(self, x: Tensor, times: tuple[float, ...]) -> Tensor:
+    def loss(self, x: Tensor, times: tuple[float | None, ...]) -> Tensor:
         """Compute the loss of one batch: in the precision of the parameters, or in that of autocast."""
-        outputs = [model(x) for model in self.models.values()]
-        wide = [output.to(x.dtype) if self.wide_loss else output for output in outputs]
-        return sum((output - 1).square().mean() * factor for output, factor in zip(wide, times, strict=True))
+        pairs = zip(self.models.values(), times, strict=True)
+        parts = [self._part(model(x), factor) for model, factor in pairs if factor is not None]
+        return sum(parts[1:], parts[0])
+
+    def _part(self, output: Tensor, factor: float) -> Tensor:
+        """Compute the loss of one model's output."""
+        wide = output.to(self.dtype) if self.wide_loss else output
+        return (wide - 1).square().mean() * factor
 
     def lrs(self) -> list[float]:
         """Return the learning rate of each optimizer."""
@@ -151,7 +158,7 @@ def build(plan: Plan) -> World:
     kinds = zip(plan.schedulers, optimizers, strict=False)
     schedulers = [build_scheduler(kind, optimizer) for kind, optimizer in kinds]
     scaler = torch.amp.GradScaler("cpu", **dataclasses.asdict(plan.scaling)) if plan.scaling else None
-    return World(models, optimizers, schedulers, scaler, plan.wide_loss)
+    return World(models, optimizers, schedulers, scaler, plan.dtype, plan.wide_loss)
 
 
 def _split(models: Mapping[str, nn.Module], count: int) -> list[list[nn.Parameter]]:

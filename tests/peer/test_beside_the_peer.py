@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from tests.peer.beside import Beside
-from tests.peer.drawing import full_precision_plans, half_precision_plans, partial_plans
+from tests.peer.drawing import averaged_plans, full_precision_plans, half_precision_plans, partial_plans
 from tests.peer.plans import Plan
 
 pytestmark = pytest.mark.peer
@@ -15,6 +15,12 @@ pytestmark = pytest.mark.peer
 @given(plan=full_precision_plans())
 def test_full_precision_runs_agree(plan: Plan) -> None:
     """In fp32, fp64 and bf16 parameters, gradients, averages, learning rates and counters are the peer's."""
+    Beside(plan).run()
+
+
+@given(plan=averaged_plans())
+def test_averages_agree(plan: Plan) -> None:
+    """Averages of every model, several of one model too, are bitwise the peer's, and so are their counters."""
     Beside(plan).run()
 
 
