@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -65,7 +65,7 @@ def evaluated(loss_fn: Callable[..., Any], state: TrainState) -> tuple[Tensor, F
     buffers = handed_out(_tree.map_leaves(torch.clone, state.buffers))
     noise = (Noise(state.rng, state.clock.batch),) if takes_noise(loss_fn) else ()  # pyright: ignore[reportArgumentType]
     result = loss_fn(handed_out(state.params), buffers, state.batch, *noise)
-    loss, *given = result if isinstance(result, tuple) else (result,)
+    loss, *given = cast("tuple[Any, ...]", result) if isinstance(result, tuple) else (result,)
     checked = checked_loss(loss, "loss_fn", Stage.DO_BACKWARD)
     return checked, taken_in(freeze(given[0])) if given and given[0] else state.buffers
 

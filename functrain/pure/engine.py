@@ -50,10 +50,10 @@ def train_step(loss_fn: Callable[..., Any], optimizer: Any, hooks: Any, *, diffe
         hooks: a hook, a pipeline, or a list of both.
         differentiable: keep the graph from one step to the next; detached otherwise.
 
-    >>> from functrain import ClipNorm
+    >>> from functrain import ClipNorm, pure
     >>> def loss_fn(params, buffers, batch):
     ...     return (params["w"] * batch).sum()
-    >>> init, step, flush = train_step(loss_fn, _sgd(1.0), ClipNorm(max_norm=1.0))
+    >>> init, step, flush = train_step(loss_fn, pure.sgd(1.0), ClipNorm(max_norm=1.0))
     >>> step(init({"w": torch.zeros(2)}), torch.tensor([3.0, 4.0])).params["main"]["w"]
     tensor([-0.6000, -0.8000])
 
@@ -62,13 +62,6 @@ def train_step(loss_fn: Callable[..., Any], optimizer: Any, hooks: Any, *, diffe
     pipeline = fold(*hooks) if isinstance(hooks, list | tuple) else fold(hooks)
     engine = _Engine(pipeline, loss_fn, as_optimizers(optimizer), differentiable)
     return TrainStep(engine.init, engine.step, engine.flush)
-
-
-def _sgd(lr: float) -> Any:
-    """Return SGD, for the example above."""
-    from functrain.pure.sgd import sgd
-
-    return sgd(lr)
 
 
 class _Engine:

@@ -30,13 +30,13 @@ def part(tensors: FrozenMap[Any], owners: Owners, key: str) -> FrozenMap[Any]:
 
 def hyper_of(optimizers: Mapping[str, Any], opt: FrozenMap[Any]) -> FrozenMap[Any]:
     """Return the numbers of the optimizers as hooks see them: one group each, "0"."""
-    found = {key: {"0": _numbers(pair, opt[key])} for key, (pair, _) in optimizers.items()}
+    found = {key: {"0": numbers_of(opt[key]) if hasattr(pair, "step") else {}} for key, (pair, _) in optimizers.items()}
     return FrozenMap(found)
 
 
-def _numbers(pair: Any, state: Any) -> dict[str, Any]:
-    """Return the numbers that an optimizer keeps in its state."""
-    return {name: state[name] for name in getattr(pair, "hyper", ()) if name in state}
+def numbers_of(state: FrozenMap[Any]) -> dict[str, Any]:
+    """Return the numbers that an own optimizer keeps in its state, the count of steps left out."""
+    return {name: value for name, value in state.items() if isinstance(value, Tensor) and name != "step"}
 
 
 def stepped(pipeline: Pipeline, optimizers: Mapping[str, Any], state: TrainState, going: Flag) -> TrainState:

@@ -154,6 +154,19 @@ class Shell:
         """
         self._averages.load(name, stored)
 
+    def to_pure(self) -> TrainState:
+        """Return the state in the form of the pure engine, to go on with ``pure.train_step(...)`` of the same hooks.
+
+        Raises:
+            ValueError: an optimizer that has no pure counterpart.
+
+        See also: ``functrain.pure.to_shell``.
+        """
+        from functrain.pure.bridge import to_pure
+
+        self._refuse_inside_averages("shell.to_pure()")
+        return to_pure(self._driver.state, self._driver.applier)
+
     def snapshot(self) -> Snapshot:
         """Return a copy of everything, which stays true while training goes on."""
         return snapshot(self._driver, self._averages)

@@ -1,0 +1,116 @@
+"""From one interpreter to the other, and back, in the middle of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from functrain import _tree
+from functrain._clock import any_of
+from functrain._state import TrainState
+from functrain._tree import FrozenMap
+from functrain.pure.numbers import is_number, tensored
+from functrain.pure.stepping import numbers_of
+from functrain.pure.torch_state import pure_state, write_torch_state
+
+if TYPE_CHECKING:
+    from functrain.shell.apply import Applier
+    from functrain.shell.shell import Shell
+
+
+def to_pure(state: TrainState, applier: Applier) -> TrainState:
+    """Return a shell's state in the form of the pure engine: copies, numbers as tensors, optimizer state included.
+
+    A parameter without a gradient gets one of zeros. The learning rate becomes the number that it is now: give the
+    pure optimizer a schedule where a scheduler should go on.
+
+    Raises:
+        ValueError: an optimizer that has no pure counterpart.
+    """
+    owned = {key: _places(applier, key) for key in applier.optimizers.by_key}
+    opt = {
+        key: pure_state(optimizer, key, owned[key], int(state.clock.optimizer_steps[key]))
+        for key, optimizer in applier.optimizers.by_key.items()
+    }
+    grads = {
+        model: {name: state.grads[model].get(name, torch.zeros_like(leaf)) for name, leaf in held.items()}
+        for model, held in state.params.items()
+    }
+    hyper = {key: {"0": numbers_of(memory)} for key, memory in opt.items()}
+    whole = state.replace(opt=FrozenMap(opt), grads=FrozenMap(grads), hyper=FrozenMap(hyper), batch=FrozenMap())
+    device = next((leaf.device for leaf in _tree.leaves(state.params)), None)
+    return tensored(_tree.map_leaves(_copied, whole.replace(donated=False)), device)
+
+
+def _copied(leaf: Any) -> Any:
+    return leaf.detach().clone() if isinstance(leaf, Tensor) else leaf
+
+
+def _places(applier: Applier, key: str) -> dict[tuple[str, str], Tensor]:
+    """Return the live parameters of an optimizer by model and name."""
+    live = applier.models.live
+    return {(model, name): live[model][name] for model, name in applier.optimizers.owners.table[key]}
+
+
+def to_shell(
+    state: TrainState,
+    models: Any,
+    optimizers: Any,
+    schedulers: Any = None,
+    scaler: torch.amp.GradScaler | None = None,
+    *,
+    hooks: Any,
+) -> Shell:
+    """Return a shell that goes on where a pure run has come to, on real modules and optimizers.
+
+    Args:
+        state: of the pure engine.
+        models: as for :class:`functrain.Shell`; their weights are overwritten.
+        optimizers: SGD, Adam or AdamW by the same keys; their state is overwritten.
+        schedulers: fresh ones are set to the step that the run has come to.
+        scaler: takes over the scale.
+        hooks: the pipeline of the pure run: a state does not hold it.
+
+    Raises:
+        ValueError: an optimizer that has no pure counterpart.
+
+    See also: ``Shell.to_pure``.
+    """
+    from functrain.shell.shell import Shell
+
+    shell = Shell(models, optimizers, hooks, schedulers, scaler)
+    driver = shell._driver  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the other half of the shell
+    first, applier = driver.state, driver.applier
+    fields = ("window", "clock", "hooks", "scaler", "vetoes", "stepped", "metrics", "loss", "raw_loss", "rng")
+    changes = {name: _like(getattr(first, name), getattr(state, name)) for name in fields}
+    keeps = bool(state.window.entered > 0) or bool(any_of(state.stepped))
+    grads = _tree.map_leaves(_copied, state.grads) if keeps else first.grads
+    driver.state = applier.write(first.replace(params=state.params, buffers=state.buffers, grads=grads, **changes))
+    for key, optimizer in applier.optimizers.by_key.items():
+        write_torch_state(optimizer, key, _places(applier, key), state.opt[key])
+    _advance_schedulers(applier, driver.state)
+    applier.show_scale(driver.state)
+    return shell
+
+
+def _like(first: Any, value: Any) -> Any:
+    """Return a value with numbers where the first state has numbers, and copies of tensors where it has tensors."""
+    return _tree.map_leaves(_like_leaf, first, value)
+
+
+def _like_leaf(first: Any, value: Any) -> Any:
+    if isinstance(first, Tensor):
+        return value.detach().clone()
+    return value.item() if is_number(value) else value
+
+
+def _advance_schedulers(applier: Applier, state: TrainState) -> None:
+    """Tell fresh schedulers how often their optimizers have stepped; the rates are already in the groups."""
+    for key, scheduler in applier.optimizers.schedulers.items():
+        if scheduler is not None and hasattr(scheduler, "last_epoch"):
+            steps = int(state.clock.optimizer_steps[key])
+            rates = [group["lr"] for group in applier.optimizers.by_key[key].param_groups]
+            kept = scheduler.state_dict()
+            scheduler.load_state_dict({**kept, "last_epoch": steps, "_step_count": steps + 1, "_last_lr": rates})
