@@ -65,7 +65,7 @@ def test_never_touches_training_and_works_under_autocast(precision: str) -> None
     )
 
 
-def _trained(hooks: list[Hook]) -> list[object]:
+def _trained(hooks: list[Hook]) -> tuple[object, object]:
     """Train with momentum for three steps, and return all that the optimizer and the scaler hold."""
     torch.manual_seed(0)
     model = nn.Linear(2, 1)
@@ -74,13 +74,8 @@ def _trained(hooks: list[Hook]) -> list[object]:
     for _ in range(3):
         with shell.batch():
             shell.update(model(torch.ones(4, 2)).float().square().mean())
-    momenta = [optimizer.state[p]["momentum_buffer"].tolist() for p in model.parameters()]
-    return [
-        [p.tolist() for p in model.parameters()],
-        [p.grad.tolist() for p in model.parameters()],
-        momenta,
-        dict(shell.state.scaler),
-    ]
+    held = [(p, p.grad, optimizer.state[p]["momentum_buffer"]) for p in model.parameters()]
+    return [[tensor.tolist() for tensor in each] for each in held], dict(shell.state.scaler)
 
 
 def test_the_copy_is_built_at_setup_without_counting_an_update() -> None:

@@ -160,21 +160,17 @@ def test_do_backward_refuses_none_without_hooks() -> None:
         shell.update(None)
 
 
+WITH_GRAPH = [Stage.AFTER_LOSS, Stage.BEFORE_BACKWARD, Stage.DO_BACKWARD]
+WITHOUT_GRAPH = [Stage.AFTER_BACKWARD, Stage.BEFORE_OPTIMIZER_STEP, Stage.DO_OPTIMIZER_STEP, Stage.AFTER_BATCH]
+
+
 def test_losses_carry_a_graph_until_the_backward() -> None:
     """`loss` and `raw_loss` carry a graph up to DO_BACKWARD; after it both are visible, detached (lifted)."""
-    seen: dict[Stage, tuple[bool, bool, float, float]] = {}
-    note = lambda s, stage: seen.update(  # noqa: E731
-        {stage: (s.loss.requires_grad, s.raw_loss.requires_grad, s.loss.item(), s.raw_loss.item())}
-    )
+    seen: dict[Stage, list[tuple[bool, float]]] = {}
+    note = lambda s, stage: seen.update({stage: [(x.requires_grad, x.item()) for x in (s.loss, s.raw_loss)]})  # noqa: E731
     double = functrain.hook(lambda s, _stage, _skip: (s, True, s.loss * 2), name="double", stages=Stage.DO_BACKWARD)
-    stages = [
-        Stage.AFTER_LOSS,
-        Stage.BEFORE_BACKWARD,
-        Stage.DO_BACKWARD,
-        Stage.AFTER_BACKWARD,
-        Stage.DO_OPTIMIZER_STEP,
-    ]
-    shell = shell_of(scalar(3.0), [functrain.observe("note", note, stages=stages, priority=40), double])
-    functrain.fit(shell, [1.0], lambda model, times: model.weight.sum() * times, epochs=1, progress=False)
-    assert [seen[stage] for stage in stages[:3]] == [(True, True, 3.0, 3.0)] * 3
-    assert [seen[stage] for stage in stages[3:]] == [(False, False, 6.0, 3.0)] * 2
+    look = functrain.observe("look", note, stages=WITH_GRAPH + WITHOUT_GRAPH, priority=40)
+    loss_fn = lambda model, times: model.weight.sum() * times  # noqa: E731
+    functrain.fit(shell_of(scalar(3.0), [look, double]), [1.0], loss_fn, epochs=1, progress=False)
+    assert [seen[stage] for stage in WITH_GRAPH] == [[(True, 3.0), (True, 3.0)]] * 3
+    assert [seen[stage] for stage in WITHOUT_GRAPH] == [[(False, 6.0), (False, 3.0)]] * 4

@@ -7,11 +7,9 @@ from typing import Any
 import pydantic
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.optim import SGD
 
 import functrain
-from functrain import Accumulate, ClipNorm, Hook, MixedPrecision, Shell, Stage, TrainState, fold
+from functrain import Accumulate, ClipNorm, MixedPrecision, Stage, TrainState
 from tests.contract.toys import push, scalar, script, shell_of, train, watcher
 
 SPELLINGS = {
@@ -124,11 +122,11 @@ def test_autocast_reaches_from_before_batch_to_do_backward(vetoes: Any) -> None:
     model = scalar(1.0)
     shell = shell_of(model, [MixedPrecision(precision="bf16"), script(Stage.BEFORE_BATCH, vetoes)])
     with shell.batch():
-        inside["forward"] = torch.is_autocast_enabled("cpu")
+        inside["forward"] = _autocasts()
         loss = push(model, 1.0)
-        loss.register_hook(lambda _gradient: inside.update(backward=torch.is_autocast_enabled("cpu")))
+        loss.register_hook(lambda _gradient: inside.update(backward=_autocasts()))
         shell.update(loss)
-        inside["after"] = torch.is_autocast_enabled("cpu")
+        inside["after"] = _autocasts()
     assert inside == {"forward": True, "backward": False, "after": False}
 
 
@@ -141,20 +139,19 @@ def test_inference_autocast_is_for_validation(precision: str, dtype: torch.dtype
 
 def test_fit_runs_other_hooks_outside_autocast() -> None:
     """`fit` runs forward and loss under autocast, and hooks outside of it (lifted)."""
-    hooks: dict[Stage, bool] = {}
-    loss: list[bool] = []
-    note = lambda _state, stage: hooks.update({stage: torch.is_autocast_enabled("cpu")})  # noqa: E731
-    shell = shell_of(
-        scalar(1.0), [MixedPrecision(precision="bf16"), functrain.observe("note", note, stages=list(Stage))]
-    )
-
-    def loss_fn(model: nn.Module, x: Tensor) -> Tensor:
-        loss.append(torch.is_autocast_enabled("cpu"))
-        return model(x).float().sum()
-
+    hooks, loss = [], []
+    note = functrain.observe("note", lambda _state, _stage: hooks.append(_autocasts()), stages=list(Stage))
+    shell = shell_of(scalar(1.0), [MixedPrecision(precision="bf16"), note])
+    loss_fn = lambda model, x: (loss.append(_autocasts()), model(x).float().sum())[1]  # noqa: E731
     functrain.fit(shell, [torch.ones(1, 1)], loss_fn, epochs=1, progress=False)
     assert loss == [True]
-    assert not any(hooks.values())
+    assert hooks
+    assert not any(hooks)
+
+
+def _autocasts() -> bool:
+    """Tell whether autocast is on."""
+    return torch.is_autocast_enabled("cpu")
 
 
 def test_scaling_comes_after_all_hooks() -> None:
@@ -188,54 +185,6 @@ def test_a_later_veto_closes_the_transaction(gradient: float, scale: float) -> N
     assert (shell.state.scaler["scale"], shell.state.scaler["growth_tracker"]) == (scale, 0)
     train(shell, model, 1.0)
     assert model.weight.item() == -1.0
-
-
-def test_a_users_scaler_is_used_and_kept_in_step() -> None:
-    """`Shell(scaler=s)` with this hook reads s at SETUP, and keeps it in step."""
-    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=1)
-    shell = shell_of(model := scalar(), MixedPrecision(precision="fp16"), scaler=scaler)
-    assert shell.state.scaler["scale"] == 8.0
-    train(shell, model, 1.0)
-    assert (model.weight.item(), shell.state.scaler["scale"], scaler.get_scale()) == (-1.0, 16.0, 16.0)
-
-
-def test_a_scaler_without_the_hook_is_refused() -> None:
-    """A scaler without MixedPrecision is a ValueError that proposes it."""
-    with pytest.raises(ValueError, match="MixedPrecision"):
-        shell_of(scalar(), fold(), scaler=torch.amp.GradScaler("cpu"))
-
-
-class Scaler(torch.amp.GradScaler):
-    """A user's subclass."""
-
-
-class Lookalike:
-    """Has `step` and `update`, and is no scaler."""
-
-    def step(self, optimizer: SGD) -> None:
-        """Do nothing."""
-
-    def update(self) -> None:
-        """Do nothing."""
-
-
-def test_scalers_are_told_by_type() -> None:
-    """`torch.amp.GradScaler` and subclasses are taken; anything that only looks like one is a TypeError."""
-    assert isinstance(shell_of(scalar(), half(), scaler=Scaler("cpu")), Shell)
-    with pytest.raises(TypeError, match="Lookalike"):
-        shell_of(scalar(), half(), scaler=Lookalike())
-
-
-@pytest.mark.parametrize("hooks", [[], [half()]])
-def test_a_disabled_scaler_acts_as_none(hooks: list[Hook]) -> None:
-    """A disabled scaler is taken, with and without MixedPrecision, and changes nothing."""
-    disabled = torch.amp.GradScaler("cpu", enabled=False)
-    models = [scalar(), scalar()]
-    shells = [shell_of(model, hooks, scaler=s) for model, s in zip(models, (None, disabled), strict=True)]
-    for shell, model in zip(shells, models, strict=True):
-        train(shell, model, 2.0)
-        assert model.weight.item() == -2.0
-    assert shells[0].state.scaler == shells[1].state.scaler
 
 
 def test_gradients_are_unscaled_from_before_optimizer_step_on() -> None:

@@ -8,23 +8,17 @@ from typing import Any
 import pydantic
 import pytest
 import torch
-from torch import nn
-from torch.optim import SGD
 
 import functrain
 from functrain import (
-    EMA,
     GATED_STAGES,
     UPDATE_STAGES,
     Accumulate,
-    ClipNorm,
     Hook,
     MixedPrecision,
     Stage,
     TrainState,
     fold,
-    named,
-    on,
 )
 from tests.contract.toys import Call, push, recorder, scalar, script, shell_of, train, watcher
 
@@ -56,22 +50,32 @@ def test_signature_maps_a_state_and_changes_nothing() -> None:
     assert loss is before.loss
 
 
-def test_state_gives_what_the_context_gave() -> None:
-    """Batch, parameters, buffers, learning rates, losses, scaler, clock, rank and world are in the state."""
+def state_at_the_step(hooks: list[Hook]) -> TrainState:
+    """Train one batch, whose loss is 6, and return the state that a hook saw at its step."""
     seen: list[TrainState] = []
-    model = scalar(2.0)
-    shell = shell_of(model, [watcher(Stage.DO_OPTIMIZER_STEP, seen.append), MixedPrecision(precision="fp16")])
+    shell = shell_of(model := scalar(2.0), [watcher(Stage.DO_OPTIMIZER_STEP, seen.append), *hooks])
     with shell.batch({"x": 7}):
-        shell.update(push(model, 3.0), losses={"energy": torch.tensor(1.5)})
-    (state,) = seen
+        shell.update(push(model, 3.0))
+    return seen[0]
+
+
+def test_state_gives_what_is_trained() -> None:
+    """Batch, parameters, buffers, learning rates, losses and scaler are in the state."""
+    state = state_at_the_step([MixedPrecision(precision="fp16")])
     assert state.batch["x"] == 7
     assert list(state.params["main"]) == ["weight"]
     assert not state.buffers["main"]
     assert _first_group(state)["lr"] == 1.0
     assert (state.loss.item(), state.raw_loss.item()) == (6.0, 6.0)
     assert state.scaler["scale"] == 65536.0
+
+
+def test_state_gives_where_the_run_is() -> None:
+    """Counters, rank, world and the latest validation are in the state; there is no workflow."""
+    state = state_at_the_step([])
     assert (state.clock.step, state.clock.batch, state.clock.epoch, state.clock.epoch_batch) == (0, 0, 0, 0)
     assert (state.rank, state.world, len(state.validation)) == (0, 1, 0)
+    assert not hasattr(state, "workflow")
 
 
 def _first_group(state: TrainState) -> Any:
@@ -187,67 +191,3 @@ def test_loss_may_be_none_outside_do_backward() -> None:
 
     train(shell_of(model := scalar(), silent), model, 2.0)
     assert model.weight.item() == -2.0
-
-
-@pytest.mark.parametrize("compose", [fold, lambda a, b: a + b])
-def test_exclusive_family_stands_at_most_once(compose: Any) -> None:
-    """Two of a family: ValueError that names the key and both types, the first in priority order first."""
-
-    class Early(Hook):
-        """First by priority."""
-
-        priority: int = 5
-        exclusive: str | None = "family"
-
-    class Late(Hook):
-        """Second by priority."""
-
-        exclusive: str | None = "family"
-
-    with pytest.raises(ValueError, match=r"'family'.*Early.*Late"):
-        compose(Late(), Early())
-
-
-def test_plus_composes_hooks_and_pipelines_both_ways() -> None:
-    """`hook + hook`, `hook + pipeline` and `pipeline + hook` compose as `fold` does."""
-    a, b, c = (named(name, Hook()) for name in "abc")
-    for composed in (a + b + c, a + (b + c), (a + b) + c, fold(a, b, c)):
-        assert [each.name for each in composed] == ["a", "b", "c"]
-
-
-@pytest.mark.parametrize("other", [1, None, "ema", [EMA()], EMA])
-def test_plus_refuses_anything_else(other: object) -> None:
-    """`+` with anything else is a TypeError, on either side."""
-    with pytest.raises(TypeError):
-        Hook() + other
-    with pytest.raises(TypeError):
-        other + Hook()
-
-
-def test_any_number_of_one_class_is_told_apart_by_name() -> None:
-    """Hooks of one class are told apart by `name=` or `named(...)`, each with a slot of its own."""
-    hooks = EMA(decay=0.5) + EMA(decay=0.9, name="slow") + named("slower", EMA(decay=0.99))
-    train(shell := shell_of(model := scalar(), hooks), model, 1.0, 1.0)
-    found = [shell.averaged_module(name).weight.item() for name in ("ema", "slow", "slower")]
-    assert found == pytest.approx([-1.5, -1.1, -1.01])
-
-
-def test_any_number_of_one_class_also_of_those_that_publish() -> None:
-    """Hooks that publish a metric can stand more than once too: a limit for each part of a model."""
-    model = nn.ModuleDict({"head": scalar(), "body": scalar()})
-    parts = [on(f"{key}.*", ClipNorm(max_norm=limit, name=key)) for key, limit in (("head", 1.0), ("body", 2.0))]
-    train(functrain.Shell({"main": model}, SGD(model.parameters(), lr=1.0), parts), model, 4.0)
-    assert [model[key].weight.item() for key in ("head", "body")] == pytest.approx([-1.0, -2.0])
-
-
-def test_an_equal_name_is_refused_with_the_remedy() -> None:
-    """Two hooks of one name are a ValueError that proposes `named` (stricter)."""
-    with pytest.raises(ValueError, match=r"'ema'.*named\("):
-        EMA(decay=0.5) + EMA(decay=0.9)
-
-
-def test_the_same_instance_twice_is_refused_with_the_remedy() -> None:
-    """The same instance twice is a ValueError that proposes `named` (stricter)."""
-    average = EMA()
-    with pytest.raises(ValueError, match=r"same instance.*named\("):
-        average + average

@@ -139,24 +139,24 @@ def test_inference_autocast_is_the_same() -> None:
         assert seen[0] is seen[1]
 
 
-def test_the_scaler_is_visible_to_later_hooks_in_the_peer_too() -> None:
+class Look(PeerRecorder):
+    """Looks at the scaler in the context."""
+
+    def __call__(self, ctx: Any, _stage: Any, _will_skip: bool) -> object:
+        """Note it."""
+        self.log.append(ctx.grad_scaler)
+        return True, ctx.loss
+
+
+def test_the_scaler_is_visible_to_later_hooks_on_both_sides() -> None:
     """The peer's context holds its scaler at later priorities; ours is in the state at every update stage."""
-    seen: list[object] = []
-
-    class Look(PeerRecorder):
-        """Looks at the context's scaler."""
-
-        def __call__(self, ctx: Any, stage: Any, will_skip: bool) -> object:
-            """Note it."""
-            seen.append(ctx.grad_scaler)
-            return super().__call__(ctx, stage, will_skip)
-
-    train(peer_of(model := scalar(), mixed_precision("fp16"), Look()), model, 1.0)
-    assert seen[0] is None
-    assert all(isinstance(scaler, torch.amp.GradScaler) for scaler in seen[1:])
-    shell = shell_of(scalar(), MixedPrecision(precision="fp16"))
-    assert isinstance(shell, Shell)
-    assert isinstance(shell.state.scaler["scale"], float)
+    train(peer_of(model := scalar(), mixed_precision("fp16"), theirs := Look()), model, 1.0)
+    assert [isinstance(scaler, torch.amp.GradScaler) for scaler in theirs.log] == [False, True, True, True, True]
+    ours: list[object] = []
+    note = lambda state, _stage: ours.append(state.scaler["scale"])  # noqa: E731
+    look = functrain.observe("look", note, stages={functrain.Stage.SETUP, *functrain.UPDATE_STAGES}, priority=60)
+    train(shell_of(model, MixedPrecision(precision="fp16"), look), model, 1.0)
+    assert ours == [65536.0] * 5
 
 
 def test_a_users_scaler_drives_the_peers_step_too() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 import functrain
 from functrain import Hook, Stage, fold
@@ -61,45 +61,38 @@ def test_claims_the_four_update_stages() -> None:
     assert [stage for _, stage, _ in ours] == stages
 
 
+def answering(side: str, stage: str, answer: object, log: list[Any]) -> tuple[Any, nn.Module]:
+    """Build a run of either side in which one hook gives an answer at one stage, before another one that records."""
+    model = scalar()
+    if side == "peer":
+        return peer_of(model, PeerRecorder({stage: (answer, None)}, priority=1), PeerRecorder(log=log)), model
+    stages = frozenset(Stage)
+    odd = recorder([], {stage: answer}, name="odd", priority=1, stages=stages)
+    return shell_of(model, odd, recorder(log, stages=stages)), model
+
+
+@pytest.mark.parametrize(("side", "name"), [("peer", "PeerRecorder"), ("functrain", "odd")])
 @pytest.mark.parametrize("stage", ["BEFORE_BATCH", "DO_OPTIMIZER_STEP"])
 @pytest.mark.parametrize("bad", [None, 1, "yes"])
-def test_proceed_is_strict_at_gated_stages(stage: str, bad: object) -> None:
+def test_proceed_is_strict_at_gated_stages(side: str, name: str, stage: str, bad: object) -> None:
     """A bad `proceed` raises at once on both sides, with class or name, stage, type and remedy."""
-    theirs, ours = PeerRecorder(), []
-    odd = PeerRecorder({stage: (bad, None)}, priority=1)
-    for name, run_of, hooks in (
-        ("PeerRecorder", peer_of, (odd, theirs)),
-        ("odd", shell_of, (recorder([], {stage: bad}, name="odd", priority=1), recorder(ours))),
-    ):
-        model = scalar()
-        said = message_of(TypeError, functools.partial(train, run_of(model, *hooks), model, 1.0))
-        assert all(
-            part in said for part in (name, stage, type(bad).__name__, "Return True to proceed or False to skip.")
-        )
-        assert model.weight.item() == 0.0
-    assert stage not in {entry[1] for entry in [*theirs.log, *ours]}
+    run, model = answering(side, stage, bad, log := [])
+    said = message_of(TypeError, lambda: train(run, model, 1.0))
+    facts = (name, stage, type(bad).__name__, "Return True to proceed or False to skip.")
+    assert [part for part in facts if part not in said] == []
+    assert model.weight.item() == 0.0
+    assert stage not in {entry[1] for entry in log}
 
 
+@pytest.mark.parametrize("side", ["peer", "functrain"])
 @pytest.mark.parametrize("answer", [False, None])
 @pytest.mark.parametrize("stage", ["SETUP", "AFTER_OPTIMIZER_STEP"])
-def test_proceed_is_not_read_at_ungated_stages(stage: str, answer: object) -> None:
+def test_proceed_is_not_read_at_ungated_stages(side: str, stage: str, answer: object) -> None:
     """False or None at SETUP and AFTER_OPTIMIZER_STEP is no error and changes no later hook's `will_skip`."""
-    theirs, ours = PeerRecorder(), []
-    everywhere = dict.fromkeys(("stages",), frozenset(Stage))
-    for run_of, hooks in (
-        (peer_of, (PeerRecorder({stage: (answer, None)}, priority=1), theirs)),
-        (
-            shell_of,
-            (
-                recorder([], {stage: answer}, name="odd", priority=1, **everywhere),
-                recorder(ours, **everywhere),
-            ),
-        ),
-    ):
-        train(run_of(model := scalar(), *hooks), model, 1.0)
-        assert model.weight.item() == -1.0
-    assert [entry[2] for entry in theirs.log if entry[1] == stage] == [False]
-    assert [entry[2] for entry in ours if entry[1] == stage] == [False]
+    run, model = answering(side, stage, answer, log := [])
+    train(run, model, 1.0)
+    assert model.weight.item() == -1.0
+    assert [entry[2] for entry in log if entry[1] == stage] == [False]
 
 
 def test_do_backward_without_a_false_is_the_same() -> None:
