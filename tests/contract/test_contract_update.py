@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import pydantic
@@ -117,12 +116,10 @@ def test_stages_are_the_four_by_default_and_init_stands_for_setup() -> None:
 def test_stages_may_be_any_of_the_18() -> None:
     """A hook that claims all 18 stages is called at all of them (lifted)."""
     log: list[Call] = []
-    shell = shell_of(model := scalar(), recorder("h", log, stages=frozenset(Stage)))
-    loss = functools.partial(lambda module, x: (module(x) ** 2).mean())
-    validate = functools.partial(lambda _module: {"total_loss": 1.0})
-    functrain.fit(shell, [torch.ones(1, 1)], loss, epochs=1, validate=validate, progress=False)
+    shell = shell_of(scalar(), recorder("h", log, stages=frozenset(Stage)))
+    loss_fn = lambda module, x: module(x).square().mean()  # noqa: E731
+    functrain.fit(shell, [torch.ones(1, 1)], loss_fn, epochs=1, validate=lambda _module: 1.0, progress=False)
     assert {stage for _, stage, _ in log} == set(Stage)
-    assert model.weight.grad is None or model.weight.isfinite()
 
 
 @pytest.mark.parametrize("stage", sorted(GATED_STAGES, key=lambda stage: stage.name))
