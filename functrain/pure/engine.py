@@ -94,8 +94,11 @@ class _Engine:
 
     def _opened(self, state: TrainState, batch: Any) -> TrainState:
         """Return the state as a micro-batch finds it."""
+        nothing = torch.full_like(state.loss, float("nan"))
         unknown = {name: torch.full_like(value, float("nan")) for name, value in state.metrics.items()}
         fresh = state.replace(
+            loss=nothing,
+            raw_loss=nothing,
             window=state.window.opened(torch.zeros_like(state.window.last)),  # pyright: ignore[reportArgumentType]
             metrics=FrozenMap(unknown),
             hyper=hyper_of(self.optimizers, state.opt),
@@ -143,7 +146,8 @@ class _Engine:
     def _stepped_on_part(self, state: TrainState) -> TrainState:
         """Return the state after a step on what an open window holds."""
         dropped = state.vetoes.get(Stage.DO_BACKWARD)
-        state = self._opened(state, FrozenMap()).replace(window=state.window.replace(boundary=True))
+        kept = {"loss": state.loss, "raw_loss": state.raw_loss, "window": state.window.replace(boundary=True)}
+        state = self._opened(state, FrozenMap()).replace(**kept)
         if dropped is not None:
             state = state.replace(vetoes=state.vetoes | {Stage.DO_BACKWARD: dropped})
         state = self._updated(tensored(state, _device(state)))

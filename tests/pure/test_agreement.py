@@ -1,0 +1,98 @@
+"""L13: the shell and the pure engine agree, bitwise, on any pipeline of library hooks and any batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from functrain import Hook, pure
+from functrain._combinators import innermost
+from functrain.hooks import LIBRARY
+from tests.laws.library import library_hooks
+from tests.pure.twins import Batch, Twins
+
+Plan = tuple[Callable[[], nn.Module], Callable[[Any], Any], Any, float]
+EVENTS = ("fine", "fine", "fine", "nan", "inf", "spike", "tiny", "flush", "swap")
+
+
+def mlp() -> nn.Module:
+    """Return a perceptron."""
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+def normed() -> nn.Module:
+    """Return a network with BatchNorm in train mode."""
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+
+
+class Scalar(nn.Module):
+    """A model with a 0-d parameter, which promotes unlike others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the input times the weight."""
+        return self.w * x
+
+
+def sgd(**options: Any) -> tuple[Callable[[Any], Any], Any, float]:
+    """Return SGD in both worlds; they agree bitwise."""
+    return lambda params: torch.optim.SGD(params, lr=0.05, **options), pure.sgd(0.05, **options), 0.0
+
+
+def adamw(**options: Any) -> tuple[Callable[[Any], Any], Any, float]:
+    """Return AdamW in both worlds; they agree to a few ulp."""
+    return lambda params: torch.optim.AdamW(params, lr=0.01, **options), pure.adamw(0.01, **options), 1e-4
+
+
+OPTIMIZERS = (
+    sgd(),
+    sgd(momentum=0.9),
+    sgd(momentum=0.9, nesterov=True, weight_decay=0.1),
+    sgd(momentum=0.5, dampening=0.1, maximize=True),
+    adamw(),
+    adamw(amsgrad=True, weight_decay=0.0),
+)
+
+
+def batch_of(event: str, place: int) -> Batch:
+    """Return a batch in which something happens."""
+    x = torch.randn(4, 3, generator=torch.Generator().manual_seed(place))
+    factor = {"nan": float("nan"), "inf": float("inf"), "spike": 1e3, "tiny": 1e-4}.get(event, 1.0)
+    return {"x": x * factor, "tokens": place % 3 + 1}
+
+
+def of_the_one_model(hook: Hook) -> bool:
+    """Take hooks of the model that there is."""
+    return getattr(innermost(hook), "model_key", "main") == "main"
+
+
+@settings(max_examples=2 * settings().max_examples)
+@given(data=st.data())
+def test_l13_shell_and_engine_agree(data: st.DataObject) -> None:
+    """After every event of any run the two states are the same: bitwise with SGD, within ulps with AdamW."""
+    kinds = data.draw(st.lists(st.sampled_from(LIBRARY), max_size=5, unique=True))
+    hooks = [data.draw(library_hooks(kind).filter(of_the_one_model)) for kind in kinds]
+    optimizer, twin, tolerance = data.draw(st.sampled_from(OPTIMIZERS))
+    torch.manual_seed(0)
+    twins = Twins(data.draw(st.sampled_from([mlp, normed, Scalar]))(), optimizer, twin, hooks)
+    for place, event in enumerate(data.draw(st.lists(st.sampled_from(EVENTS), min_size=1, max_size=10))):
+        happen(twins, event, place, optimizer)
+        assert twins.differences(tolerance) == [], (event, place)
+
+
+def happen(twins: Twins, event: str, place: int, optimizer: Callable[[Any], Any]) -> None:
+    """Let one event happen to both runs."""
+    if event == "flush":
+        twins.flush()
+    elif event == "swap":
+        twins.swap(optimizer)
+    else:
+        twins.run(batch_of(event, place))
