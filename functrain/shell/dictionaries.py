@@ -6,23 +6,23 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+import torch
 from torch import Tensor
 
 from functrain import _tree
-from functrain._combinators import CONTRACT
-from functrain._fold import Pipeline
-from functrain._hook import Hook
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
 from functrain.shell.averaging import Averages
+from functrain.shell.configuration import check_configurations, check_kinds, configuration, kinds
 from functrain.shell.driver import Driver
 from functrain.shell.snapshot import restore, snapshot
 
 VERSION = 1
-KEPT = ("params", "buffers", "grads", "window", "clock", "hooks", "scaler", "rng")
+KEPT = ("params", "buffers", "grads", "window", "clock", "hooks", "scaler", "stepped", "loss", "raw_loss", "rng")
 """The fields that a resume needs; the others belong to one batch."""
-COUNTERS = ("num_updates",)
-"""Configuration that only says where a count starts; the slot knows better."""
+FREE = ("loss", "raw_loss")
+"""Fields of any dtype: the user's loss has that of the model."""
+PARTS = ("version", "state", "optimizers", "schedulers", "kinds", "random", "pipeline")
 
 
 def state_dict(driver: Driver, averages: Averages) -> dict[str, Any]:
@@ -33,6 +33,7 @@ def state_dict(driver: Driver, averages: Averages) -> dict[str, Any]:
         "state": {name: plain(getattr(taken.state, name)) for name in KEPT},
         "optimizers": taken.optimizers,
         "schedulers": taken.schedulers,
+        "kinds": kinds(driver.applier.optimizers),
         "random": taken.random,
         "pipeline": {each.name: configuration(each) for each in driver.pipeline},
     }
@@ -51,63 +52,42 @@ def plain(value: Any) -> Any:
     return value
 
 
-def configuration(hook: Hook) -> dict[str, Any]:
-    """Return the configuration of a hook as plain values; functions by their names.
-
-    >>> from functrain import ClipNorm
-    >>> configuration(ClipNorm(max_norm=1.0))
-    {'max_norm': 1.0, 'norm_type': 2.0}
-    """
-    names = [name for name in type(hook).model_fields if name not in CONTRACT]
-    return {name: _plain_setting(getattr(hook, name)) for name in names}
-
-
-def _plain_setting(value: Any) -> Any:
-    """Return one setting as something that can be stored and compared."""
-    if isinstance(value, Hook):
-        return configuration(value)
-    if hasattr(value, "model_dump"):
-        return {"rule": type(value).__name__, **value.model_dump()}
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return getattr(value, "__qualname__", str(value))
-
-
 def load_state_dict(driver: Driver, stored: Mapping[str, Any]) -> None:
     """Check everything, then take it over; what fails later is undone."""
+    _check_parts(stored)
     check_configurations(driver.pipeline, stored["pipeline"])
+    check_kinds(driver.applier.optimizers, stored["kinds"])
     current = snapshot(driver, Averages(driver))
     state = merged_state(current.state, stored["state"])
-    parts = {name: stored[name] for name in ("optimizers", "schedulers", "random")}
+    state = state.replace(vetoes=driver.pristine, metrics=driver.unpublished)
+    parts = {name: _of_keys(stored[name], getattr(current, name), name) for name in ("optimizers", "schedulers")}
     try:
-        restore(driver, replace(current, state=state, **parts))
+        restore(driver, replace(current, state=state, random=stored["random"], **parts))
     except BaseException:
         restore(driver, current)
         raise
 
 
-def check_configurations(pipeline: Pipeline, stored: Mapping[str, Any]) -> None:
-    """Refuse hooks that are missing, left over, or configured otherwise than when they were saved.
+def _check_parts(stored: Mapping[str, Any]) -> None:
+    """Refuse what is no state dict of this version.
 
     Raises:
-        ValueError: the hook, the field, both values and the remedy.
+        KeyError: a part that is missing.
+        ValueError: another version.
     """
-    names = {each.name for each in pipeline}
-    if names != set(stored):
-        msg = f"the checkpoint was written by hooks {sorted(stored)}; this pipeline has {sorted(names)}"
+    for name in PARTS:
+        _item(stored, name, name)
+    if stored["version"] != VERSION:
+        msg = f"the checkpoint has version {stored['version']!r}, this functrain reads version {VERSION}"
         raise ValueError(msg)
-    for each in pipeline:
-        for name, value in configuration(each).items():
-            old = stored[each.name].get(name, value)
-            if name not in COUNTERS and old != value:
-                raise ValueError(_conflict(each, name, old, value))
 
 
-def _conflict(hook: Hook, name: str, old: Any, new: Any) -> str:
-    return (
-        f"checkpoint conflict in {hook.name!r}: {name}={old!r} in the checkpoint and {name}={new!r} in the pipeline; "
-        "construct the hook with the stored value, or change the slot after loading"
-    )
+def _of_keys(stored: Any, current: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Return stored parts for exactly the keys that there are."""
+    if set(stored) != set(current):
+        msg = f"{path}: stored keys {sorted(stored)}, expected {sorted(current)}"
+        raise KeyError(msg)
+    return dict(stored)
 
 
 def merged_state(state: TrainState, stored: Mapping[str, Any]) -> TrainState:
@@ -115,38 +95,69 @@ def merged_state(state: TrainState, stored: Mapping[str, Any]) -> TrainState:
 
     Raises:
         KeyError: a leaf that was not stored, or one that nobody knows.
-        ValueError: a tensor of another shape.
+        ValueError: a leaf of another kind or shape.
     """
-    whole = {name: _merged(getattr(state, name), stored[name], f"state.{name}") for name in KEPT if name != "grads"}
-    return state.replace(**whole, grads=_gradients(state, stored["grads"]))
+    found = {name: _item(stored, name, f"state.{name}") for name in KEPT}
+    whole = {
+        name: _merged(getattr(state, name), held, f"state.{name}") for name, held in found.items() if name != "grads"
+    }
+    free = {name: found[name].detach().to(getattr(state, name).device, copy=True) for name in FREE}
+    return state.replace(**{**whole, **free}, grads=_gradients(state, found["grads"]))
 
 
 def _gradients(state: TrainState, stored: Mapping[str, Any]) -> FrozenMap[Any]:
     """Return stored gradients: which there are depends on the window, not on the structure."""
-    return FrozenMap(
-        {
-            key: {
-                name: _merged(state.params[key][name], grad, f'state.grads["{key}"]["{name}"]')
-                for name, grad in held.items()
-            }
-            for key, held in stored.items()
-        }
-    )
+    held = _of_keys(stored, state.params, "state.grads")
+    return FrozenMap({key: _gradients_of(key, state.params[key], grads) for key, grads in held.items()})
+
+
+def _gradients_of(key: str, params: FrozenMap[Tensor], stored: Mapping[str, Any]) -> FrozenMap[Any]:
+    """Return the stored gradients of one model."""
+    path = f'state.grads["{key}"]'
+    if unknown := sorted(stored.keys() - params.keys()):
+        msg = f"{path}: gradients of parameters that nobody knows: {unknown}"
+        raise KeyError(msg)
+    return FrozenMap({name: _merged(params[name], grad, f'{path}["{name}"]') for name, grad in stored.items()})
+
+
+def _item(stored: Any, key: str, path: str) -> Any:
+    """Return a part of what was stored."""
+    if not isinstance(stored, Mapping) or key not in stored:
+        msg = f"{path!r} is missing from the checkpoint"
+        raise KeyError(msg)
+    return cast("Mapping[str, Any]", stored)[key]
 
 
 def _merged(current: Any, stored: Any, path: str) -> Any:
     """Return stored values in the structure of current ones."""
     if isinstance(current, _tree.Record):
-        return current.replace(**{k: _merged(v, stored[k], f"{path}.{k}") for k, v in vars(current).items()})
+        items = {k: (v, _item(stored, k, f"{path}.{k}")) for k, v in vars(current).items()}
+        return current.replace(**{k: _merged(*pair, f"{path}.{k}") for k, pair in items.items()})
     if isinstance(current, Mapping):
         current = cast("Mapping[Any, Any]", current)
-        if current.keys() != stored.keys():
-            msg = f"{path}: stored keys {sorted(stored)}, expected {sorted(current)}"
-            raise KeyError(msg)
-        return FrozenMap({k: _merged(v, stored[k], f'{path}["{k}"]') for k, v in current.items()})
-    if not isinstance(current, Tensor):
-        return stored
-    if current.shape != stored.shape:
-        msg = f"{path}: stored shape {tuple(stored.shape)}, expected {tuple(current.shape)}"
-        raise ValueError(msg)
-    return stored.detach().to(current.device, current.dtype, copy=True)
+        if not isinstance(stored, Mapping):
+            raise ValueError(_other_kind(current, stored, path))  # noqa: TRY004 - the content of a checkpoint
+        held = _of_keys(stored, current, path)
+        return FrozenMap({k: _merged(v, held[k], f'{path}["{k}"]') for k, v in current.items()})
+    return _merged_leaf(current, stored, path)
+
+
+def _merged_leaf(current: Any, stored: Any, path: str) -> Any:
+    """Return a stored leaf: a tensor of the same shape, or a number, which may be stored as either kind."""
+    if isinstance(current, Tensor):
+        if isinstance(stored, int | float) and not current.ndim:
+            return torch.as_tensor(stored, dtype=current.dtype, device=current.device)
+        if not isinstance(stored, Tensor) or current.shape != stored.shape:
+            raise ValueError(_other_kind(current, stored, path))
+        return stored.detach().to(current.device, current.dtype, copy=True)
+    if isinstance(stored, Tensor) and not stored.ndim:
+        stored = stored.item()
+    if isinstance(current, int | float) and not isinstance(stored, int | float):
+        raise ValueError(_other_kind(current, stored, path))  # noqa: TRY004 - the same
+    return stored
+
+
+def _other_kind(current: Any, stored: Any, path: str) -> str:
+    """Say what was stored and what was expected."""
+    kinds_of = [f"a tensor {tuple(v.shape)}" if isinstance(v, Tensor) else type(v).__name__ for v in (stored, current)]
+    return f"{path}: stored {kinds_of[0]}, expected {kinds_of[1]}"

@@ -188,8 +188,10 @@ class Shell:
         """Resume from :meth:`state_dict`, all or nothing.
 
         Raises:
-            ValueError: a hook configured otherwise than when it was saved: field, both values, remedy.
-            KeyError: what is missing.
+            ValueError: a hook, an optimizer or a scheduler other than when it was saved: field, both values, remedy;
+                or a leaf of another kind or shape.
+            KeyError: what is missing, or what nobody knows.
+            RuntimeError: inside :meth:`averaged`.
         """
         self._refuse_inside_averages("shell.load_state_dict()")
         dictionaries.load_state_dict(self._driver, state_dict)
