@@ -108,7 +108,7 @@ def _rescued(state: TrainState, order: float, plain: Tensor) -> Tensor:
     ).amax()
     parts = [_masked(overflowed(state, key), _norm_of_quotient(g, largest, order)) for key, g in grads]
     norm = largest * _foreach.norm(torch.stack(parts), order)
-    return torch.where(largest > 0, norm, largest).to(plain.dtype)
+    return torch.where((largest > 0) & largest.isfinite(), norm, largest).to(plain.dtype)
 
 
 def _norm_of_quotient(grad: Tensor, largest: Tensor, order: float) -> Tensor:
