@@ -135,3 +135,16 @@ def test_clipped_values_are_those_of_torch(values: list[float], limit: float, dt
     clip_grad_value_([leaf], limit)
     found, _ = stepped([slope], ClipValue(clip_value=limit), strict=strict)
     torch.testing.assert_close(found, [leaf.grad], rtol=0, atol=0, equal_nan=True)
+
+
+@given(slopes=gradients(SHAPES, DTYPES, st.just(0)), wrong=st.sampled_from([INF, -INF, NAN]), order=ORDERS)
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_norm_that_is_not_finite_is_reported_as_it_is(
+    strict: bool, slopes: list[Tensor], wrong: float, order: float
+) -> None:
+    """One infinity or NaN among gradients: the norm that torch reports, and gradients that nobody touched."""
+    slopes[-1].fill_(wrong)
+    _, norm = by_torch(slopes, 1.0, order)
+    found, shell = stepped(slopes, ClipNorm(max_norm=1.0, norm_type=order), strict=strict)
+    torch.testing.assert_close(shell.state.metrics["grad_norm"], norm.float(), rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(found, slopes, rtol=0, atol=0, equal_nan=True)
