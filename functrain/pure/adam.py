@@ -11,7 +11,7 @@ from torch import Tensor
 from functrain import _tree
 from functrain._select import Number
 from functrain._tree import FrozenMap
-from functrain.pure.arithmetic import added, number, real, times
+from functrain.pure.arithmetic import number, penalized, real, times
 from functrain.pure.per_leaf import per_leaf
 from functrain.pure.protocol import Optimizer
 from functrain.pure.schedule import Schedule, at
@@ -76,7 +76,7 @@ def adamw(
 
 
 def _into_gradient(grad: Tensor, param: Tensor, state: Any, rate: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG001 - a decay
-    return added(grad, param, state["weight_decay"]), param
+    return penalized(grad, param, state["weight_decay"]), param
 
 
 def _into_weights(grad: Tensor, param: Tensor, state: Any, rate: Tensor) -> tuple[Tensor, Tensor]:

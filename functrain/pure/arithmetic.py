@@ -46,3 +46,12 @@ def times(x: Tensor, factor: Tensor) -> Tensor:
     tensor([0.5000])
     """
     return x * factor.to(x.device, x.dtype)
+
+
+def penalized(grad: Tensor, param: Tensor, weight_decay: Tensor) -> Tensor:
+    """Return the gradient with an L2 penalty; without one as it is, also where a weight is not finite.
+
+    >>> penalized(torch.ones(1), torch.tensor([float("inf")]), torch.tensor(0.0, dtype=torch.float64))
+    tensor([1.])
+    """
+    return torch.where(weight_decay.to(grad.device) != 0, added(grad, param, weight_decay), grad)

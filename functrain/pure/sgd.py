@@ -10,7 +10,7 @@ from torch import Tensor
 from functrain import _tree
 from functrain._select import Flag, Number, select
 from functrain._tree import FrozenMap
-from functrain.pure.arithmetic import added, number, real, times
+from functrain.pure.arithmetic import added, number, penalized, real, times
 from functrain.pure.per_leaf import per_leaf
 from functrain.pure.protocol import Optimizer
 from functrain.pure.schedule import Schedule, at
@@ -58,7 +58,7 @@ def sgd(
         return FrozenMap({"step": number(0), **reals, **buffers})
 
     def leaf(grad: Tensor, param: Tensor, state: Any, buffer: Tensor | None = None) -> tuple[Tensor, ...]:
-        grad = added(-grad if maximize else grad, param, state["weight_decay"])
+        grad = penalized(-grad if maximize else grad, param, state["weight_decay"])
         if buffer is None:
             return (added(param, grad, -at(lr, state)),)
         buffer = _moved(buffer, grad, state)
