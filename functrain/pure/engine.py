@@ -145,11 +145,9 @@ class _Engine:
 
     def _stepped_on_part(self, state: TrainState) -> TrainState:
         """Return the state after a step on what an open window holds."""
-        dropped = state.vetoes.get(Stage.DO_BACKWARD)
-        kept = {"loss": state.loss, "raw_loss": state.raw_loss, "window": state.window.replace(boundary=True)}
-        state = self._opened(state, FrozenMap()).replace(**kept)
-        if dropped is not None:
-            state = state.replace(vetoes=state.vetoes | {Stage.DO_BACKWARD: dropped})
+        kept = {name: getattr(state, name) for name in ("loss", "raw_loss", "vetoes")}
+        window = state.window.replace(boundary=True)
+        state = self._opened(state, FrozenMap()).replace(window=window, **kept)
         state = self._updated(tensored(state, _device(state)))
         return self._finished(state, presented=False).replace(batch=FrozenMap())
 
