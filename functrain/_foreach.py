@@ -39,8 +39,24 @@ def multiply_(tensors: Sequence[Tensor], factor: Number) -> None:
     >>> multiply_([x], 0.5); x
     tensor([0.5000, 0.5000])
     """
-    for group in grouped(tensors).values():
-        torch._foreach_mul_(group, _on_device(factor, group[0]))
+    for (device, dtype), group in grouped(map(as_real, tensors)).items():
+        if device.type == "cpu" and dtype in HALF:  # the grouped kernel would round the factor first
+            for each in group:
+                each.mul_(_meeting(factor, each))
+        else:
+            torch._foreach_mul_(group, _meeting(factor, group[0]))
+
+
+HALF = (torch.bfloat16, torch.float16)
+
+
+def as_real(tensor: Tensor) -> Tensor:
+    """Return a view of a complex tensor as pairs, which real factors scale: times 1+0j an infinity would become NaN.
+
+    >>> as_real(torch.ones(1, dtype=torch.complex64))
+    tensor([[1., 0.]])
+    """
+    return torch.view_as_real(tensor) if tensor.is_complex() and not tensor.is_conj() else tensor
 
 
 def scaled(tensor: Tensor, factor: Number) -> Tensor:
@@ -49,16 +65,21 @@ def scaled(tensor: Tensor, factor: Number) -> Tensor:
     >>> scaled(torch.ones(1, dtype=torch.bfloat16), torch.tensor(0.5, dtype=torch.float64)).dtype
     torch.bfloat16
     """
+    if tensor.is_complex():
+        return torch.view_as_complex(scaled(torch.view_as_real(tensor.resolve_conj()), factor))
     if not isinstance(factor, Tensor):
         return tensor * factor
-    # Two 0-d tensors promote, and a factor cast to half precision has lost digits: meet in float32, or in the dtype.
+    met = _meeting(factor, tensor)
+    return (tensor.to(met.dtype) * met).to(tensor.dtype)
+
+
+def _meeting(factor: Number, tensor: Tensor) -> Any:
+    """Return a factor as it may meet a tensor, in float32 or in its dtype: cast to half precision it would lose digits.
+
+    A double would do as well, but for 0-d tensors, which promote one another.
+    """
     meeting = torch.promote_types(tensor.dtype, torch.float32)
-    return (tensor.to(meeting) * factor.to(tensor.device, meeting)).to(tensor.dtype)
-
-
-def _on_device(factor: Number, tensor: Tensor) -> Any:
-    """Return a factor on the tensor's device; its dtype stays, since a 0-d tensor does not promote."""
-    return factor.to(tensor.device) if isinstance(factor, Tensor) else factor
+    return factor.to(tensor.device, meeting) if isinstance(factor, Tensor) else factor
 
 
 def copy_(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:

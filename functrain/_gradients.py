@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from functrain import _foreach
-from functrain._select import Flag, Number, beside, both, either, negate, peek, select
+from functrain._select import Flag, Number, both, either, negate, peek, select
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
 
@@ -49,7 +49,8 @@ def _any_non_finite(state: TrainState, grads: Sequence[Tensor]) -> Flag:
     if not state.donated:
         return torch.stack([grad.isfinite().all().to(filled[0].device) for grad in filled]).all().logical_not()
     # The largest magnitude cannot overflow, so it is finite iff every element is.
-    largest = [norm.to(filled[0].device, torch.float64) for norm in _foreach.norms(filled, float("inf"))]
+    parts = [_foreach.as_real(grad) for grad in filled]  # the magnitude of a complex number can
+    largest = [norm.to(filled[0].device, torch.float64) for norm in _foreach.norms(parts, float("inf"))]
     return torch.stack(largest).isfinite().all().logical_not()
 
 
@@ -138,7 +139,9 @@ def limited(state: TrainState, norm: Tensor, limit: Number, will_skip: Flag) -> 
     coefficient = min(1, limit / (norm + 1e-6)), as in ``torch.nn.utils.clip_grad_norm_``. A non-finite norm, and a
     step that will be skipped, leave the gradients as they are.
     """
-    coefficient = (beside(limit, norm) / (norm + 1e-6)).clamp(max=1.0)
+    # The order of roundings is torch's: a number over a tensor is the reciprocal times the number. In half precision
+    # the reciprocal of 1e-6 is infinite, and times a limit of 0 no number at all.
+    coefficient = _foreach.scaled((norm + 1e-6).reciprocal(), limit).clamp(max=1.0).nan_to_num(nan=1.0)
     apply = select(will_skip, lambda: torch.zeros_like(norm, dtype=torch.bool), norm.isfinite)
     coefficient = torch.where(apply, coefficient, 1.0)
     return state if peek(coefficient == 1.0) is True else multiplied(state, coefficient)

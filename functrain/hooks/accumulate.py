@@ -90,7 +90,9 @@ class Accumulate(Hook):
         window = window.replace(boundary=boundary, divisor=slot["every"])
         if self.weight is not None:
             window = window.weighed(self.weight(state.batch))
-        return Outcome(state.replace(window=window).with_slot(self.name, slot | {"position": position}), first, None)
+        return Outcome(
+            state.replace(window=window).with_slot(self.name, slot | {"position": position}), first, state.loss
+        )
 
     def _weigh(self, state: TrainState) -> TrainState:
         """Divide a weight by a fixed power of two near the first one: times a loss scale it would overflow."""
@@ -100,7 +102,9 @@ class Accumulate(Hook):
         if not state.scaler:
             return state
         unit = select(_positive(slot["unit"]), lambda: slot["unit"], lambda: power_of_two(window.weight))
-        state = state.replace(window=window.replace(weight=window.weight / unit))
+        weight = select(window.weighted, lambda: window.weight / unit, lambda: window.weight)
+        unit = select(window.weighted, lambda: unit, lambda: slot["unit"])
+        state = state.replace(window=window.replace(weight=weight))
         return state.with_slot(self.name, slot | {"unit": unit})
 
     def _close(self, state: TrainState) -> TrainState:

@@ -112,9 +112,9 @@ class ClipValue(Hook):
 
 
 def _clamped(grad: Tensor, limit: Any) -> Tensor:
-    """Return a gradient clamped on both sides."""
-    bound = beside(limit, grad)
-    return torch.clamp(grad, -bound, bound)
+    """Return a gradient clamped on both sides, by a limit of its own dtype: one that this cannot hold is infinite."""
+    bound = limit if isinstance(limit, Tensor) else torch.tensor(limit, dtype=grad.dtype).item()
+    return torch.clamp(grad, -beside(bound, grad), beside(bound, grad))
 
 
 def _no_order(hook: ClipValue, model: str, name: str) -> str:

@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from functrain import _foreach
+from functrain._foreach import scaled
 from functrain._gradients import replaced
 from functrain._hook import Hook, Name, Outcome, Stages, Writes
 from functrain._select import Flag, Number, beside
@@ -81,7 +82,7 @@ def unit_norm(tensor: Tensor) -> Tensor:
 def unit_clipped(grad: Tensor, weight: Tensor, clip: Number, eps: Number) -> Tensor:
     """Return a gradient whose units are at most ``clip * max(|w|, eps)`` long."""
     norm = unit_norm(grad)
-    limit = unit_norm(weight).clamp(min=beside(eps, norm)) * beside(clip, norm)
+    limit = scaled(unit_norm(weight).clamp(min=beside(eps, norm)), clip)
     too_long = (norm > limit) & norm.isfinite()
     # Divide by one where nothing is clipped: a division by a zero norm would leave NaN in gradients of this function.
     return torch.where(too_long, grad * (limit / torch.where(too_long, norm, 1.0)), grad)

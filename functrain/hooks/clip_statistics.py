@@ -51,6 +51,7 @@ class LearnedLimit(Hook):
         slot, norm = state.hooks[self.name], total_norm(state)
         kept = norm.detach().to(slot["norm"].device, slot["norm"].dtype)
         state = limited(state, norm, self.limit(slot, kept), will_skip)
+        kept = select(will_skip, lambda: slot["norm"], lambda: kept)
         return measured(state.with_slot(self.name, slot | {"norm": kept}), norm, will_skip)
 
     def _learn(self, state: TrainState, will_skip: Flag) -> TrainState:

@@ -104,9 +104,9 @@ class MixedPrecision(Hook):
         if not state.scaler:
             return Outcome(state, True, state.loss)
         going = negate(will_skip)
-        found = {} if going is False else {key: both(going, bad) for key, bad in non_finite(state).items()}
-        none = dict.fromkeys(state.scaler["found_inf"], False)
-        state = state.replace(scaler=state.scaler | {"found_inf": FrozenMap({**none, **found})})
+        bad = {} if going is False else non_finite(state)
+        found = FrozenMap({key: both(going, bad.get(key, False)) for key in state.scaler["found_inf"]})
+        state = state.replace(scaler=state.scaler | {"found_inf": found})
         return Outcome(state, negate(all_overflowed(state)), state.loss)
 
     def inference_autocast(self, device: torch.device) -> AbstractContextManager[Any]:

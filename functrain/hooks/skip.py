@@ -9,7 +9,7 @@ from pydantic import Field
 
 from functrain._gradients import any_non_finite
 from functrain._hook import Hook, Name, Names, Outcome, Stages
-from functrain._select import Flag, both, negate, peek, select
+from functrain._select import Flag, both, either, negate, peek, select
 from functrain._stage import Stage
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
@@ -66,7 +66,7 @@ class SkipNonFinite(Hook):
             case Stage.DO_BACKWARD:
                 return self._judge_loss(state, will_skip)
             case Stage.DO_OPTIMIZER_STEP:
-                proceed = True if will_skip is True else self._judge_window(state)
+                proceed = True if will_skip is True else either(will_skip, self._judge_window(state))
                 return Outcome(state, proceed, state.loss)
             case _:
                 slot = state.hooks[self.name]

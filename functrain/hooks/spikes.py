@@ -10,7 +10,7 @@ from torch import Tensor
 
 from functrain._gradients import total_norm
 from functrain._hook import Hook, Name, Names, Outcome, Stages
-from functrain._select import Flag, both, negate, peek, select
+from functrain._select import Flag, both, either, negate, peek, select
 from functrain._stage import Stage
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
@@ -80,7 +80,7 @@ class SkipSpikes(Hook):
             case Stage.DO_BACKWARD:
                 return self._see_loss(state, will_skip) if self.of == "loss" else Outcome(state, True, state.loss)
             case Stage.DO_OPTIMIZER_STEP:
-                return Outcome(state, True, state.loss) if will_skip is True else self._judge(state)
+                return Outcome(state, True, state.loss) if will_skip is True else self._judge(state, will_skip)
             case _:
                 return Outcome(self._learn(state, will_skip), True, state.loss)
 
@@ -102,14 +102,16 @@ class SkipSpikes(Hook):
         """Return whether a value is finite and within the limit; NaN compares False."""
         return (value <= self.by.limit(slot["statistic"])) & value.isfinite()
 
-    def _judge(self, state: TrainState) -> Outcome:
-        """Veto the window by its largest value; its mean waits in the slot until the step has run."""
+    def _judge(self, state: TrainState, will_skip: Flag) -> Outcome:
+        """Veto the window by its largest value, unless it is off anyway; its mean waits until the step has run."""
         slot = state.hooks[self.name]
         if self.of == "grad_norm":
             worst = value = _norm(state).to(slot["sum"].device, torch.float64)
         else:
             worst, value = slot["worst"], slot["sum"] / slot["count"].clamp(min=1.0)
-        return Outcome(state.with_slot(self.name, slot | {"value": value}), self._accepts(slot, worst), state.loss)
+        proceed = either(will_skip, self._accepts(slot, worst))
+        value = select(will_skip, lambda: slot["value"], lambda: value)
+        return Outcome(state.with_slot(self.name, slot | {"value": value}), proceed, state.loss)
 
     def _learn(self, state: TrainState, will_skip: Flag) -> TrainState:
         """Let the statistic follow an executed step; forget the window at its boundary."""
