@@ -41,6 +41,9 @@ class MicroBatch:
 
     def __enter__(self) -> Self:
         """Fire BEFORE_BATCH, clear gradients unless vetoed, open autocast."""
+        if self.is_entered:
+            msg = "a batch() was entered twice; call shell.batch() for each micro-batch"
+            raise RuntimeError(msg)
         driver = self._driver
         self.is_entered = True
         # Held without gradients, which would otherwise outlive their clearing until the next batch.
