@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer, lr_scheduler
 
 MODELS = ("mlp", "norm", "tied", "frozen", "two")
-OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
+OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "groups")
 SCHEDULERS = (None, "step", "exponential", "lambda", "plateau")
 
 
@@ -52,8 +52,11 @@ def build_optimizer(kind: str, parameters: list[nn.Parameter], lr: float) -> Opt
             return torch.optim.SGD(parameters, lr=lr, momentum=0.9, weight_decay=0.1)
         case "adam":
             return torch.optim.Adam(parameters, lr=lr)
-        case _:
+        case "adamw":
             return torch.optim.AdamW(parameters, lr=lr, weight_decay=0.1)
+        case _:
+            groups = [{"params": parameters[:1], "lr": lr / 3}, {"params": parameters[1:], "weight_decay": 0.3}]
+            return torch.optim.SGD(groups, lr=lr, momentum=0.9, nesterov=True)
 
 
 def build_scheduler(kind: str | None, optimizer: Optimizer) -> lr_scheduler.LRScheduler | None:
@@ -145,8 +148,8 @@ class World:
         return (wide - 1).square().mean() * factor
 
     def lrs(self) -> list[float]:
-        """Return the learning rate of each optimizer."""
-        return [optimizer.param_groups[0]["lr"] for optimizer in self.optimizers]
+        """Return the learning rate of each group of each optimizer."""
+        return [group["lr"] for optimizer in self.optimizers for group in optimizer.param_groups]
 
 
 def build(plan: Plan) -> World:
