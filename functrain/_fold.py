@@ -12,6 +12,7 @@ from pydantic import SkipValidation
 from functrain._composition import check_composition
 from functrain._function_hook import hook, is_plain_function
 from functrain._hook import Hook, Outcome
+from functrain._limits import limits_of
 from functrain._select import Flag, both, negate
 from functrain._stage import GATED_STAGES, Stage
 from functrain._state import TrainState
@@ -46,12 +47,13 @@ class Pipeline(Hook):
         return FrozenMap({each.name: each.init(state) for each in self.hooks})
 
     def prepared(self, state: TrainState) -> TrainState:
-        """Return a state that holds every slot, veto and metric of the members: what SETUP does."""
+        """Return a state that holds every slot, veto, metric and limit of the members: what SETUP does."""
         gated = {stage: {each.name: False for each in self.claims[stage]} for stage in Stage if stage in GATED_STAGES}
         unknown = torch.full((), float("nan"))
         metrics = {name: unknown.clone() for each in self.hooks for name in sorted(each.publishes)}
         # Every init sees the metrics of all members: whether one is published is fixed from here on.
-        state = state.replace(vetoes=FrozenMap(gated), metrics=state.metrics | metrics)
+        limits = limits_of(self.hooks)
+        state = state.replace(vetoes=FrozenMap(gated), metrics=state.metrics | metrics, limits=limits)
         return state.replace(hooks=state.hooks | self.init(state))
 
     def scan(self, state: TrainState, stage: Stage, will_skip: Flag) -> Iterator[tuple[TrainState, Flag]]:

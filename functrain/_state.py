@@ -11,13 +11,14 @@ from torch import Tensor
 
 from functrain import _tree
 from functrain._clock import Clock
+from functrain._limits import Limits
 from functrain._owners import Owners
 from functrain._select import Flag
 from functrain._stage import Stage
 from functrain._tree import FrozenMap
 from functrain._window import Window
 
-STATIC = ("donated", "autocast", "rank", "world", "owners")
+STATIC = ("donated", "autocast", "rank", "world", "owners", "limits")
 EMPTY: FrozenMap[Any] = FrozenMap()
 Tensors: TypeAlias = FrozenMap[FrozenMap[Tensor]]
 
@@ -62,6 +63,7 @@ class TrainState(_tree.Record):
         rank: static; index of this process.
         world: static; number of processes.
         owners: static; which optimizer holds which parameter.
+        limits: static; how many skips in a row each hook allows.
 
     >>> state = TrainState(params={"main": {"weight": torch.ones(2)}})
     >>> state.replace(grads={"main": {"weight": torch.zeros(2)}}).grads["main"]["weight"]
@@ -90,6 +92,7 @@ class TrainState(_tree.Record):
     rank: int = 0
     world: int = 1
     owners: Owners = field(default_factory=lambda: Owners({}))
+    limits: Limits = ()
 
     def __post_init__(self) -> None:
         """Freeze the dicts that were given."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from functrain import _scaler
 from functrain._clock import any_of
 from functrain._errors import SkipLimitError
 from functrain._gradients import non_finite
-from functrain._hook import Hook
+from functrain._limits import complaint, past_limits
 from functrain._select import Flag, either
 from functrain._stage import Stage
 from functrain._state import TrainState
@@ -136,22 +136,8 @@ def check_limits(driver: Driver) -> None:
     Raises:
         SkipLimitError: names the hook, the count and the first batch.
     """
-    clock = driver.state.clock
-    for each in driver.pipeline if clock.consecutive_skips and driver.state.window.boundary else ():
-        limit = getattr(each, "max_consecutive", None)
-        if limit is not None and clock.consecutive_skips > limit and _vetoed(driver.state, each):
-            raise SkipLimitError(_past_limit(each, limit, driver.state))
-
-
-def _vetoed(state: TrainState, member: Hook) -> bool:
-    """Tell whether a hook is a reason for this skip: it dropped the micro-batch or vetoed the step."""
-    return any(bool(state.veto(stage, member.name)) for stage in (Stage.DO_BACKWARD, Stage.DO_OPTIMIZER_STEP))
-
-
-def _past_limit(member: Hook, limit: Any, state: TrainState) -> str:
-    clock = state.clock
-    return (
-        f"{member.name!r} skipped again: {clock.consecutive_skips} optimizer steps in a row were skipped since batch "
-        f"{clock.skipping_since}, and max_consecutive={limit}; the weights are those of step {clock.step}. "
-        "Look at state.vetoes and the losses since then; a larger max_consecutive only hides it"
-    )
+    if not driver.state.clock.consecutive_skips:
+        return
+    for name, past in past_limits(driver.state).items():
+        if bool(past):
+            raise SkipLimitError(complaint(name, dict(driver.state.limits)[name], driver.state.clock))
