@@ -14,7 +14,7 @@ from functrain._select import Flag, beside, negate, select
 from functrain._stage import Stage
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
-from functrain.hooks.ring import filled, ring
+from functrain.hooks.ring import filled, quantile, ring
 
 
 class LearnedLimit(Hook):
@@ -104,7 +104,7 @@ class ClipPercentile(LearnedLimit):
         """Return the percentile over history and current norm; infinity where the norm is not finite."""
         known = self.learned(slot, norm)["norms"]
         rank = beside(slot["percentile"] / 100.0, known)
-        return torch.nanquantile(known, rank).nan_to_num(nan=float("inf"))
+        return quantile(known, rank)
 
     def learned(self, slot: Any, norm: Tensor) -> Any:
         """Put the norm where the oldest one was."""

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from functrain._tree import FrozenMap
-from functrain.hooks.ring import filled, ring
+from functrain.hooks.ring import filled, quantile, ring
 
 MAD_TO_STD = 1.4826
 """Median absolute deviation times this estimates the standard deviation of a normal distribution."""
@@ -124,8 +124,8 @@ class MedianDeviation(Statistic):
 
     def limit(self, slot: Any) -> Tensor:
         """Return the limit; infinity during warm-up."""
-        median = torch.nanquantile(slot["values"], 0.5)
-        mad = torch.nanquantile((slot["values"] - median).abs(), 0.5)
+        median = quantile(slot["values"], 0.5)
+        mad = quantile((slot["values"] - median).abs(), 0.5)
         bound = median + slot["deviations"] * torch.maximum(MAD_TO_STD * mad, self.floor * median.abs())
         return torch.where(slot["seen"] >= self.warmup, bound, float("inf"))
 
