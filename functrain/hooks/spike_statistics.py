@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import torch
@@ -44,7 +46,12 @@ class FixedLimit(Statistic):
     10.0
     """
 
-    limit_value: Annotated[float, Field(alias="limit")]
+    # Every number but NaN is at least minus infinity: a NaN would make a spike of everything.
+    limit_value: Annotated[float, Field(alias="limit", ge=-math.inf)]
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """Show the limit by the name under which it is given."""
+        return [("limit", self.limit_value)]
 
     def init(self, device: torch.device) -> Any:
         """Lift the limit."""
