@@ -39,6 +39,12 @@ class Wrapper(Hook):
         """The skip limit of the inner hook, if it has one."""
         return getattr(self.inner, "max_consecutive", None)
 
+    def __repr__(self) -> str:
+        """Show the wrapper as the call that makes it."""
+        own = (getattr(self, name) for name in type(self).model_fields.keys() - Wrapper.model_fields.keys())
+        words = [*(getattr(value, "__qualname__", None) or repr(value) for value in own), repr(self.inner)]
+        return f"{type(self).__name__.lower()}({', '.join(words)})"
+
     def init(self, state: TrainState) -> Any:
         """Build the inner hook's slot."""
         return self.inner.init(state)

@@ -196,6 +196,18 @@ def test_wrappers_take_over_the_contract() -> None:
     assert not on("*", functrain.hook(lambda s, *_: (s, True, s.loss), name="w", writes={"grads"})).keeps_finite
 
 
+def always(_state: TrainState) -> bool:
+    """Hold everywhere."""
+    return True
+
+
+def test_a_wrapper_prints_as_the_call_that_makes_it() -> None:
+    """Printed combinators are source text; what is renamed or moved shows in the hook itself."""
+    made = prioritized(60, every(2, on("*.bias", when(always, EMA(decay=0.5)))))
+    assert repr(made) == "every(2, on('*.bias', when(always, EMA(priority=60, decay=0.5))))"
+    assert repr(fold(named("slow", when(always, EMA())))) == "fold(when(always, EMA(name='slow')))"
+
+
 @pytest.mark.parametrize("answer", [None, False, 3, torch.tensor(False)], ids=repr)
 def test_an_observer_looks_and_changes_nothing(answer: Any) -> None:
     """Whatever the function returns is not read, and an observer never drops."""
