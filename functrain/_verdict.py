@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from functrain._hook import Hook, Outcome
+from functrain._select import Number
 from functrain._stage import GATED_STAGES, Stage
 from functrain._state import TrainState
 
@@ -59,6 +61,26 @@ def checked_loss(loss: Any, name: str, stage: Stage) -> Tensor:
             "Reduce it: loss.mean() or loss.sum()."
         )
     return loss
+
+
+def checked_weight(weight: Any) -> Number:
+    """Return the weight of a micro-batch; the value of a tensor is not asked for.
+
+    Raises:
+        TypeError: no number, or a tensor that is no real 0-d one.
+        ValueError: negative, infinite or NaN.
+    """
+    if isinstance(weight, Tensor):
+        is_number = weight.ndim == 0 and weight.dtype is not torch.bool and not weight.is_complex()
+    else:
+        is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
+    if not is_number:
+        msg = f"weight must be a number, got {_kind(weight)}"
+        raise TypeError(msg)
+    if not isinstance(weight, Tensor) and not (weight >= 0 and math.isfinite(weight)):
+        msg = f"weight must be finite and at least 0, got {weight}"
+        raise ValueError(msg)
+    return weight
 
 
 def _place(member: Hook, stage: Stage) -> str:

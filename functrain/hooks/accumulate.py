@@ -16,6 +16,7 @@ from functrain._select import Flag, Number, both, either, negate, select
 from functrain._stage import UPDATE_STAGES, Stage
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
+from functrain._verdict import checked_weight
 from functrain._window import Window
 
 
@@ -34,7 +35,8 @@ class Accumulate(Hook):
 
     Attributes:
         every: micro-batches per window, at least 1.
-        weight: ``weight(batch)`` of a micro-batch; or give it to ``shell.update(loss, weight=)``; never both.
+        weight: ``weight(batch)`` of a micro-batch, finite and at least 0; or give it to
+            ``shell.update(loss, weight=)``; never both.
         partial: what becomes of a window that the epoch leaves open: ``"flush"`` steps, ``"carry"`` goes on in the
             next epoch, ``"drop"`` discards.
 
@@ -87,9 +89,10 @@ class Accumulate(Hook):
         boundary = position >= slot["every"]
         if self.partial == "flush":
             boundary = either(boundary, window.last)
-        window = window.replace(boundary=boundary, divisor=slot["every"])
+        # A number of its own: one tensor at two places of a state would make a compiled step compile again.
+        window = window.replace(boundary=boundary, divisor=slot["every"] + 0)
         if self.weight is not None:
-            window = window.weighed(self.weight(state.batch))
+            window = window.weighed(checked_weight(self.weight(state.batch)))
         return Outcome(
             state.replace(window=window).with_slot(self.name, slot | {"position": position}), first, state.loss
         )

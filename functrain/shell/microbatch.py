@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from contextlib import ExitStack
 from types import TracebackType
@@ -16,7 +15,7 @@ from functrain._select import Number
 from functrain._stage import Stage
 from functrain._state import EMPTY
 from functrain._tree import freeze
-from functrain._verdict import checked_loss
+from functrain._verdict import checked_loss, checked_weight
 from functrain.shell.boundary import check_limits, finish, resolved, run_step
 from functrain.shell.driver import Driver, Phase
 
@@ -135,12 +134,7 @@ class MicroBatch:
         """Return the window with the weight of this micro-batch."""
         driver = self._driver
         window = driver.state.window
-        if isinstance(weight, bool) or not isinstance(weight, int | float | Tensor):
-            msg = f"weight must be a number, got {type(weight).__name__}"
-            raise TypeError(msg)
-        if not isinstance(weight, Tensor) and not (weight >= 0 and math.isfinite(weight)):
-            msg = f"weight must be finite and at least 0, got {weight}"
-            raise ValueError(msg)
+        checked_weight(weight)
         if (source := self._refusal()) is not None:
             raise ValueError(source)
         return window.weighed(weight)
