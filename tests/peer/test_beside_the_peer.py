@@ -40,7 +40,7 @@ def test_partial_steps_agree_in_what_each_optimizer_did(plan: Plan) -> None:
 @pytest.mark.parametrize("scale", [1024.0, 1000.0])
 def test_float64_gradients_are_unscaled_alike(scale: float) -> None:
     """Gradients of float64 parameters are bitwise the peer's, also where 1/scale is no float32 number."""
-    scaling = Scaling(init_scale=scale, growth_factor=1.5, backoff_factor=0.3, growth_interval=2)
+    scaling = Scaling(init_scale=scale, growth_factor=2.0, backoff_factor=0.5, growth_interval=2)
     shape = {"model": "mlp", "optimizers": ("sgd",), "schedulers": (), "averages": (), "vetoes": {}}
     settings = {"every": 1, "max_norm": None, "precision": "float16", "dtype": torch.float64}
     Beside(Plan(**shape, **settings, losses=((1.0,),) * 4, scaling=scaling)).run()
