@@ -103,7 +103,7 @@ class MixedPrecision(Hook):
         """Find out who overflowed, unless the step is off anyway."""
         if not state.scaler:
             return Outcome(state, True, state.loss)
-        going = negate(will_skip)
+        going = both(state.window.boundary, negate(will_skip))  # in mid-window gradients still carry the scale
         bad = {} if going is False else non_finite(state)
         found = FrozenMap({key: both(going, bad.get(key, False)) for key in state.scaler["found_inf"]})
         state = state.replace(scaler=state.scaler | {"found_inf": found})
