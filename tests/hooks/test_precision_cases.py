@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from torch.optim.lr_scheduler import StepLR
 
-from functrain import EMA, Accumulate, ClipNorm, MixedPrecision, SkipLimitError, Stage
+from functrain import EMA, Accumulate, ClipNorm, MixedPrecision, SkipLimitError, Stage, prioritized
 from tests.scalars import Weight, applied, run, sgd_shell, step
 from tests.scripted import STEP, Planned, half, pair_applied, pair_shell, raising, scaling, step_pair, vetoing
 
@@ -61,6 +61,15 @@ def test_c04_a_window_is_unscaled_once() -> None:
     shell = sgd_shell(Weight(), MixedPrecision(precision="float16") + Accumulate(every=2))
     run(shell, [2.0, 3.0])
     assert applied(shell) == 2.5
+
+
+@pytest.mark.parametrize("priority", [5, 10, 20])
+def test_c04_a_window_that_overflows_backs_off_once(priority: int) -> None:
+    """Judged at the boundary only, whatever the priority: the scale does not move in the middle of a window."""
+    shell = sgd_shell(Weight(), [prioritized(priority, half()), Accumulate(every=2)])
+    found = [step(shell, slope) or scaling(shell) for slope in (INF, 1.0, 2.0, 4.0)]
+    assert found == [(4.0, 0), (2.0, 0), (2.0, 0), (2.0, 1)]
+    assert applied(shell) == 3.0
 
 
 def test_c05_optimizers_overflow_one_by_one() -> None:
