@@ -44,7 +44,7 @@ def first_state(
     loss = torch.full((), float("nan"), dtype=_loss_dtype(weights), device=_device(weights))
     state = TrainState(
         loss=loss,
-        raw_loss=loss,
+        raw_loss=loss.clone(),
         params=weights,
         buffers=held,
         grads=_tree.map_leaves(torch.zeros_like, weights),
@@ -57,7 +57,8 @@ def first_state(
     opt = {key: pair.init(part(weights, owners, key)) for key, (pair, _) in optimizers.items()}
     opt = tensored(FrozenMap(opt), state.rng.device)
     state = state.replace(opt=opt, hyper=hyper_of(optimizers, opt))
-    return tensored(pipeline.prepared(state), state.rng.device)
+    # Each leaf a tensor of its own: one tensor at two places would make a compiled step compile again.
+    return _tree.map_leaves(torch.clone, tensored(pipeline.prepared(state), state.rng.device))
 
 
 def _copied(leaf: torch.Tensor) -> torch.Tensor:
