@@ -40,14 +40,14 @@ def rescaled(state: TrainState) -> TrainState:
 
 
 def reciprocal(scale: Number) -> Number:
-    """Return 1/scale; infinity for 0, so that the gradients are seen to be non-finite.
+    """Return 1/scale, rounded to float32 as GradScaler does; infinity for 0: gradients are then seen not to be finite.
 
     >>> reciprocal(4.0), reciprocal(0.0)
     (0.25, inf)
     """
     if isinstance(scale, Tensor):
-        return scale.double().reciprocal()
-    return 1.0 / scale if scale else float("inf")
+        return as_float32(scale.double().reciprocal())
+    return as_float32(1.0 / scale) if scale else float("inf")
 
 
 def as_float32(number: Number) -> Number:

@@ -67,9 +67,12 @@ class ClipNorm(Hook):
 
 
 class ClipValue(Hook):
-    """Clamp every gradient element to ``[-clip_value, clip_value]``; NaN stays NaN.
+    """Clamp every finite gradient element to ``[-clip_value, clip_value]``.
 
-    Stages: DO_OPTIMIZER_STEP. Writes ``grads``. Never vetoes. Equals ``torch.nn.utils.clip_grad_value_``.
+    What is not finite stays so: a clamped infinity would pass for a gradient, and vetoing is the skip hooks' part.
+
+    Stages: DO_OPTIMIZER_STEP. Writes ``grads``. Never vetoes. Where all is finite it equals
+    ``torch.nn.utils.clip_grad_value_``.
 
     Attributes:
         clip_value: limit, at least 0. In the slot as ``clip_value``.
@@ -114,7 +117,7 @@ class ClipValue(Hook):
 def _clamped(grad: Tensor, limit: Any) -> Tensor:
     """Return a gradient clamped on both sides, by a limit of its own dtype: one that this cannot hold is infinite."""
     bound = limit if isinstance(limit, Tensor) else torch.tensor(limit, dtype=grad.dtype).item()
-    return torch.clamp(grad, -beside(bound, grad), beside(bound, grad))
+    return torch.where(grad.isfinite(), torch.clamp(grad, -beside(bound, grad), beside(bound, grad)), grad)
 
 
 def _no_order(hook: ClipValue, model: str, name: str) -> str:

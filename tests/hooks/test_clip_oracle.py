@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import SGD
 
-from functrain import ClipNorm, ClipValue, Shell, named
-from tests.scalars import step
+from functrain import ClipNorm, ClipValue, Shell, SkipNonFinite, named
+from tests.scalars import Weight, sgd_shell, step
 
 INF, NAN = float("inf"), float("nan")
 SHAPES = st.lists(st.sampled_from([(), (1,), (3,), (17,), (2, 3), (5, 1, 2)]), min_size=1, max_size=9)
@@ -128,13 +128,25 @@ VALUES = st.lists(st.sampled_from([0.0, 1.0, -3.0, 1e-8, 65504.0, -1e30, INF, -I
 
 @given(values=VALUES, limit=st.sampled_from([0.0, 1e-3, 1.0, 1e4, INF]), dtype=DTYPES, strict=st.booleans())
 def test_clipped_values_are_those_of_torch(values: list[float], limit: float, dtype: torch.dtype, strict: bool) -> None:
-    """Any values, infinities and NaN included: the bits of clip_grad_value_."""
+    """Finite values have the bits of clip_grad_value_; what is not finite stays, for the skip hooks to see."""
     slope = torch.tensor(values, dtype=dtype)
     leaf = nn.Parameter(torch.zeros_like(slope))
     leaf.grad = slope.clone()
     clip_grad_value_([leaf], limit)
     found, _ = stepped([slope], ClipValue(clip_value=limit), strict=strict)
-    torch.testing.assert_close(found, [leaf.grad], rtol=0, atol=0, equal_nan=True)
+    expected = torch.where(slope.isfinite(), leaf.grad, slope)
+    torch.testing.assert_close(found, [expected], rtol=0, atol=0, equal_nan=True)
+
+
+@given(limit=st.sampled_from([0.0, 1.0, INF]), clips=st.booleans())
+def test_a_clamp_hides_no_infinity_from_the_skip_hooks(limit: float, clips: bool) -> None:
+    """An infinite gradient under a finite loss is vetoed, also behind ClipValue and beside ClipNorm."""
+    model = Weight([0.0, 1.0])
+    hooks = [ClipValue(clip_value=limit), SkipNonFinite(drop=False), *([ClipNorm(max_norm=1.0)] if clips else [])]
+    shell = sgd_shell(model, hooks)
+    with shell.batch():
+        shell.update(model.w[0].sqrt() + model.w[1])
+    assert (model.w.tolist(), shell.state.clock.skipped) == ([0.0, 1.0], 1)
 
 
 @given(slopes=gradients(SHAPES, DTYPES, st.just(0)), wrong=st.sampled_from([INF, -INF, NAN]), order=ORDERS)
