@@ -21,6 +21,14 @@ FREE = {"min_scale": 2.0**-60, "max_scale": 2.0**100}
 
 
 @dataclass(frozen=True)
+def clamp(leaves: list[Tensor], limit: float) -> None:
+    """Clamp finite elements; what is not finite stays for the finite check."""
+    before = [(leaf, leaf.grad.clone()) for leaf in leaves if leaf.grad is not None]
+    clip_grad_value_(leaves, limit)
+    for leaf, grad in before:
+        leaf.grad = torch.where(grad.isfinite(), leaf.grad, grad)
+
+
 class Recipe:
     """What a run does, for both ways of doing it."""
 
@@ -147,7 +155,7 @@ class ByHand:
             if kind == "norm":
                 clip_grad_norm_(leaves, limit[0], norm_type=limit[1])
             else:
-                clip_grad_value_(leaves, limit)
+                clamp(leaves, limit)
 
     def _step(self, busy: dict[str, Any], bad: set[str]) -> None:
         """Step each optimizer that did not overflow, its scheduler, and the average of its model."""
