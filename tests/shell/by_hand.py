@@ -20,7 +20,6 @@ FREE = {"min_scale": 2.0**-60, "max_scale": 2.0**100}
 """No bounds on the loss scale: GradScaler has none."""
 
 
-@dataclass(frozen=True)
 def clamp(leaves: list[Tensor], limit: float) -> None:
     """Clamp finite elements; what is not finite stays for the finite check."""
     before = [(leaf, leaf.grad.clone()) for leaf in leaves if leaf.grad is not None]
@@ -29,6 +28,7 @@ def clamp(leaves: list[Tensor], limit: float) -> None:
         leaf.grad = torch.where(grad.isfinite(), leaf.grad, grad)
 
 
+@dataclass(frozen=True)
 class Recipe:
     """What a run does, for both ways of doing it."""
 
