@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from typing import Any, TypeAlias
 
 from functrain._state import TrainState
@@ -12,22 +13,36 @@ from functrain._tree import FrozenMap
 Selector: TypeAlias = str | Callable[[str, str], bool]
 """A pattern over parameter names, or ``(model_key, name) -> bool``."""
 
+Chooser: TypeAlias = Selector | re.Pattern[str]
+"""A selector, or its compiled form."""
 
-def chosen(selector: Selector, model_key: str, name: str) -> bool:
+
+def compiled(selector: Selector) -> Chooser:
+    """Return what :func:`chosen` takes instead of a pattern where ``torch.compile`` looks on.
+
+    >>> chosen(compiled("*.bias"), "main", "0.bias")
+    True
+    """
+    return re.compile(translate(selector)) if isinstance(selector, str) else selector
+
+
+def chosen(selector: Chooser, model_key: str, name: str) -> bool:
     """Tell whether a selector takes a parameter.
 
     >>> chosen("*.bias", "main", "0.bias"), chosen(lambda model, name: model == "teacher", "main", "0.bias")
     (True, False)
     """
+    if isinstance(selector, re.Pattern):
+        return selector.match(name) is not None
     return fnmatchcase(name, selector) if isinstance(selector, str) else selector(model_key, name)
 
 
-def restricted(state: TrainState, selector: Selector) -> TrainState:
+def restricted(state: TrainState, selector: Chooser) -> TrainState:
     """Return the state with the selected parameters and gradients only."""
     return state.replace(params=_part(state.params, selector), grads=_part(state.grads, selector))
 
 
-def _part(tensors: FrozenMap[Any], selector: Selector) -> FrozenMap[Any]:
+def _part(tensors: FrozenMap[Any], selector: Chooser) -> FrozenMap[Any]:
     """Return the selected part of a mapping, made once per mapping: its identity is what averages cache by."""
 
     def build() -> FrozenMap[Any]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Self, cast
 
 import torch
-from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from functrain._gradients import by_optimizer, non_finite
 from functrain._hook import Hook, Name, Outcome, Stages, Writes
@@ -89,6 +89,14 @@ class MixedPrecision(Hook):
     def dtype(self) -> torch.dtype:
         """The dtype that the names of a precision have come to."""
         return cast("torch.dtype", self.precision)
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        """Refuse a floor above the cap."""
+        if self.min_scale > self.max_scale:
+            msg = f"min_scale={self.min_scale} lies above max_scale={self.max_scale}"
+            raise ValueError(msg)
+        return self
 
     @property
     def scales(self) -> bool:
