@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import Annotated, Any
 
-from pydantic import Field, PrivateAttr, SkipValidation
+from pydantic import Field, SkipValidation
 
 from functrain._clock import any_of
 from functrain._fold import Pipeline, as_hook, fold
 from functrain._function_hook import FunctionHook
 from functrain._hook import Hook, Outcome
-from functrain._restriction import Selector, compiled, merged, restricted
+from functrain._restriction import Chooser, Selector, compiled, merged, restricted
 from functrain._select import Flag, both, is_multiple, negate, select
 from functrain._stage import Stage
 from functrain._state import TrainState
@@ -164,19 +165,19 @@ class On(Wrapper):
     """Made by :func:`on`."""
 
     selector: Selector
-    _chosen: Any = PrivateAttr(None)
 
-    def model_post_init(self, context: Any, /) -> None:  # noqa: ARG002 - pydantic's signature
-        """Compile a pattern once."""
-        self._chosen = compiled(self.selector)
+    @cached_property
+    def chooser(self) -> Chooser:
+        """The selector, compiled at SETUP: a pattern cannot be translated while ``torch.compile`` looks on."""
+        return compiled(self.selector)
 
     def init(self, state: TrainState) -> Any:
         """Build the inner hook's slot from the selected parameters."""
-        return self.inner.init(restricted(state, self._chosen))
+        return self.inner.init(restricted(state, self.chooser))
 
     def update(self, state: TrainState, stage: Stage, will_skip: Flag) -> Outcome:
         """Run the inner hook on the selected parameters and gradients, and put back what it changed."""
-        part = restricted(state, self._chosen)
+        part = restricted(state, self.chooser)
         after, proceed, loss = self.inner.update(part, stage, will_skip)
         # A norm of some gradients is not the norm: what was measured on a part stays with the part.
         return Outcome(merged(state, part, after).replace(metrics=state.metrics), proceed, loss)
