@@ -149,6 +149,10 @@ class Hook(BaseModel):
 
         return compose_or_decline(other, self)
 
+    def __str__(self) -> str:
+        """Print a hook as its source text; pydantic would print a hook of defaults as nothing."""
+        return repr(self)
+
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         """Show only what differs from the defaults."""
         defaults = {name: info.default for name, info in type(self).model_fields.items()}

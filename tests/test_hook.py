@@ -196,6 +196,7 @@ def test_repr_is_source_text_of_what_differs_from_the_defaults() -> None:
     assert repr(pipeline) == text
     assert eval(text) == pipeline  # noqa: S307 - what repr promises
     assert repr(EMA(model_key="teacher")) == "EMA(model_key='teacher')"
+    assert (str(EMA()), str(ClipNorm(max_norm=1.0))) == ("EMA()", "ClipNorm(max_norm=1.0)")
 
 
 @pytest.mark.parametrize("made", [decorated, hook(bare), Holder.inside, fold(bare), named("x", decorated)], ids=repr)
