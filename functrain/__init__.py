@@ -5,11 +5,13 @@ hooks by priority, any veto wins, later hooks see it; :class:`Shell` applies the
 optimizers, schedulers and loss scalers.
 """
 
-from functrain._combinators import every, named, observe, on, prioritized, when
+from functrain._combinators import every, on, when
 from functrain._errors import PurityError, SkipLimitError, StructureError
 from functrain._fold import Pipeline, fold
 from functrain._function_hook import hook
 from functrain._hook import Hook, Outcome
+from functrain._observer import observe
+from functrain._renaming import named, prioritized
 from functrain._select import select
 from functrain._stage import GATED_STAGES, UPDATE_STAGES, Stage
 from functrain._state import TrainState

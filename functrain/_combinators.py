@@ -1,75 +1,20 @@
-"""Hooks made of hooks: when, every, on, named, prioritized, observe."""
+"""Hooks that run an inner hook sometimes, or on a part of the state: when, every, on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cached_property
 from typing import Annotated, Any
 
-from pydantic import Field, SkipValidation
+from pydantic import Field
 
 from functrain._clock import any_of
-from functrain._fold import Pipeline, as_hook, fold
-from functrain._function_hook import FunctionHook
-from functrain._hook import Hook, Outcome
+from functrain._hook import Outcome
 from functrain._restriction import Chooser, Selector, compiled, merged, restricted
-from functrain._select import Flag, both, is_multiple, negate, select
+from functrain._select import Flag, both, is_multiple, negate
 from functrain._stage import Stage
 from functrain._state import TrainState
-
-CONTRACT = ("priority", "name", "stages", "writes", "publishes", "reads", "exclusive", "rank_local")
-
-
-class Wrapper(Hook):
-    """A hook around another one, whose name, slot and claims it takes over."""
-
-    inner: Annotated[Hook, SkipValidation]
-
-    @property
-    def may_drop(self) -> bool:
-        """Whether the inner hook may."""
-        return self.inner.may_drop
-
-    @property
-    def keeps_finite(self) -> bool:
-        """Whether the inner hook does."""
-        return self.inner.keeps_finite
-
-    @property
-    def max_consecutive(self) -> int | None:
-        """The skip limit of the inner hook, if it has one."""
-        return getattr(self.inner, "max_consecutive", None)
-
-    def __repr__(self) -> str:
-        """Show the wrapper as the call that makes it."""
-        own = (getattr(self, name) for name in type(self).model_fields.keys() - Wrapper.model_fields.keys())
-        words = [*(getattr(value, "__qualname__", None) or repr(value) for value in own), repr(self.inner)]
-        return f"{type(self).__name__.lower()}({', '.join(words)})"
-
-    def init(self, state: TrainState) -> Any:
-        """Build the inner hook's slot."""
-        return self.inner.init(state)
-
-    def reset(self, slot: Any) -> Any:
-        """Reset the inner hook's slot."""
-        return self.inner.reset(slot)
-
-
-def innermost(hook: Hook | None) -> Hook | None:
-    """Return the hook inside any number of wrappers."""
-    while isinstance(hook, Wrapper):
-        hook = hook.inner
-    return hook
-
-
-def _contract(inner: Hook) -> dict[str, Any]:
-    """Return what a wrapper takes over."""
-    return {name: getattr(inner, name) for name in CONTRACT}
-
-
-def _each(hook: Any, wrap: Callable[[Hook], Hook]) -> Any:
-    """Wrap a hook, or every member of a pipeline: a pipeline has no slot that a wrapper could take over."""
-    return fold(*(wrap(each) for each in hook)) if isinstance(hook, Pipeline) else wrap(as_hook(hook))
+from functrain._wrapper import Wrapper, contract, each_member, run_where
 
 
 class When(Wrapper):
@@ -79,21 +24,7 @@ class When(Wrapper):
 
     def update(self, state: TrainState, stage: Stage, will_skip: Flag) -> Outcome:
         """Run the inner hook where the predicate holds."""
-        return _where(self.predicate(state), self.inner, state, stage, will_skip)
-
-
-def _where(pred: Flag, inner: Hook, state: TrainState, stage: Stage, will_skip: Flag) -> Outcome:
-    """Select between an inner hook and the identity; a tensor runs both, so nothing may be donated then."""
-    if isinstance(pred, bool):
-        return Outcome(*inner.update(state, stage, will_skip)) if pred else Outcome(state, True, state.loss)
-    kept = state.replace(donated=False)
-
-    def run() -> Outcome:
-        after, proceed, loss = inner.update(kept, stage, will_skip)
-        return Outcome(after, proceed, state.loss if loss is None else loss)
-
-    after, proceed, loss = select(pred, run, lambda: Outcome(kept, True, state.loss))
-    return Outcome(after.replace(donated=state.donated), proceed, loss)
+        return run_where(self.predicate(state), self.inner, state, stage, will_skip)
 
 
 def when(predicate: Callable[[TrainState], Flag], hook: Any) -> Any:
@@ -107,7 +38,7 @@ def when(predicate: Callable[[TrainState], Flag], hook: Any) -> Any:
     >>> when(lambda state: state.clock.step >= 100, ClipNorm(max_norm=1.0)).name
     'clip'
     """
-    return _each(hook, lambda inner: When(inner=inner, predicate=predicate, **_contract(inner)))
+    return each_member(hook, lambda inner: When(inner=inner, predicate=predicate, **contract(inner)))
 
 
 class Every(Wrapper):
@@ -117,7 +48,7 @@ class Every(Wrapper):
 
     def update(self, state: TrainState, stage: Stage, will_skip: Flag) -> Outcome:
         """Run the inner hook on the edge of the step count."""
-        return _where(self._due(state, stage, will_skip), self.inner, state, stage, will_skip)
+        return run_where(self._due(state, stage, will_skip), self.inner, state, stage, will_skip)
 
     def _due(self, state: TrainState, stage: Stage, will_skip: Flag) -> Flag:
         """Tell whether the update under way is, or would be, the n-th."""
@@ -158,7 +89,7 @@ def every(n: int, hook: Any) -> Any:
     >>> every(10, EMA()).n
     10
     """
-    return _each(hook, lambda inner: Every(inner=inner, n=n, **_contract(inner)))
+    return each_member(hook, lambda inner: Every(inner=inner, n=n, **contract(inner)))
 
 
 class On(Wrapper):
@@ -195,73 +126,4 @@ def on(selector: Selector, hook: Any) -> Any:
     'clip'
     """
     nothing: dict[str, Any] = {"publishes": frozenset()}
-    return _each(hook, lambda inner: On(inner=inner, selector=selector, **(_contract(inner) | nothing)))
-
-
-def named(name: str, hook: Any) -> Any:
-    """Return the same hook under another name, and so with a slot of its own.
-
-    Raises:
-        TypeError: a pipeline, whose members have names of their own.
-        pydantic.ValidationError: a name that is no identifier.
-
-    >>> from functrain import EMA
-    >>> named("slow", EMA(decay=0.9999)).name
-    'slow'
-    """
-    if isinstance(hook, Pipeline):
-        msg = f"cannot name a pipeline; name its members: {[each.name for each in hook]}"
-        raise TypeError(msg)
-    inner = FunctionHook(function=hook, name=name) if not isinstance(hook, Hook) and callable(hook) else as_hook(hook)
-    return _changed(inner, name=name)
-
-
-def prioritized(priority: int, hook: Any) -> Any:
-    """Return the same hook with another place in the order; lower runs first.
-
-    >>> from functrain import EMA
-    >>> prioritized(60, EMA()).priority
-    60
-    """
-    return _each(hook, lambda inner: _changed(inner, priority=priority))
-
-
-def _changed(hook: Hook, **changes: Any) -> Hook:
-    """Return a copy with validated changes, in a wrapper also of what it wraps: the slot is found by the inner name."""
-    Hook(**changes)
-    if isinstance(hook, Wrapper):
-        changes["inner"] = _changed(hook.inner, **changes)
-    return hook.model_copy(update=changes)
-
-
-class Observer(Hook):
-    """Made by :func:`observe`."""
-
-    function: Callable[[TrainState, Stage], object]
-
-    @property
-    def may_drop(self) -> bool:
-        """An observer never vetoes."""
-        return False
-
-    def update(self, state: TrainState, stage: Stage, will_skip: Flag) -> Outcome:  # noqa: ARG002 - part of a hook
-        """Show the state to the function, whose result is not read."""
-        self.function(state, stage)
-        return Outcome(state, True, state.loss)
-
-
-def observe(
-    name: str,
-    function: Callable[[TrainState, Stage], object],
-    *,
-    stages: Stage | Iterable[Stage] = Stage.AFTER_OPTIMIZER_STEP,
-    priority: int = 50,
-) -> Hook:
-    """Look at the state without changing it: the function's result is not read.
-
-    >>> seen = []
-    >>> look = observe("look", lambda state, stage: seen.append(stage))
-    >>> _ = look(TrainState(), Stage.AFTER_OPTIMIZER_STEP, False); seen
-    [Stage.AFTER_OPTIMIZER_STEP]
-    """
-    return Observer(name=name, function=function, stages=stages, priority=priority)  # pyright: ignore[reportArgumentType]
+    return each_member(hook, lambda inner: On(inner=inner, selector=selector, **(contract(inner) | nothing)))

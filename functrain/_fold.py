@@ -10,7 +10,7 @@ import torch
 from pydantic import SkipValidation
 
 from functrain._composition import check_composition
-from functrain._function_hook import hook, is_plain_function
+from functrain._function_hook import as_hook, is_plain_function
 from functrain._hook import Hook, Outcome
 from functrain._limits import limits_of
 from functrain._select import Flag, both, negate
@@ -181,29 +181,6 @@ def _flattened(hooks: Iterable[Any]) -> Iterator[Hook]:
     """Yield the members of all arguments in order."""
     for position, each in enumerate(hooks):
         yield from cast("Iterable[Hook]", each if isinstance(each, Pipeline) else (as_hook(each, position),))
-
-
-def as_hook(value: Any, position: int = 0) -> Hook:
-    """Return a hook for what was given to ``fold``: hooks as they are, functions wrapped.
-
-    Raises:
-        TypeError: a class, a list or anything else.
-    """
-    if isinstance(value, Hook):
-        return value
-    if is_plain_function(value):
-        return hook(value)
-    raise TypeError(f"argument {position} of fold must be a hook or a function, got {_mistake(value)}")
-
-
-def _mistake(value: Any) -> str:
-    """Say what was given instead of a hook, and what was probably meant."""
-    if isinstance(value, type):
-        return f"the class {value.__name__}; did you mean {value.__name__}()?"
-    kind = type(cast("object", value)).__name__
-    if isinstance(value, list | tuple | set | Iterator):
-        return f"a {kind}; write fold(*hooks)"
-    return f"{kind}; write a function (state, stage, will_skip) -> (state, proceed, loss)"
 
 
 def compose_or_decline(left: object, right: object) -> Any:

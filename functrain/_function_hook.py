@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any
+from typing import Any, cast
 
 from functrain._hook import Hook, HookFunction, Outcome
 from functrain._select import Flag
@@ -85,3 +86,26 @@ def hook(function: HookFunction | None = None, /, **options: Any) -> Any:
         raise ValueError(msg)
     initial = options.pop("init", None)
     return FunctionHook(function=function, initial=initial, **options)
+
+
+def as_hook(value: Any, position: int = 0) -> Hook:
+    """Return a hook for what was given to ``fold``: hooks as they are, functions wrapped.
+
+    Raises:
+        TypeError: a class, a list or anything else.
+    """
+    if isinstance(value, Hook):
+        return value
+    if is_plain_function(value):
+        return hook(value)
+    raise TypeError(f"argument {position} of fold must be a hook or a function, got {_mistake(value)}")
+
+
+def _mistake(value: Any) -> str:
+    """Say what was given instead of a hook, and what was probably meant."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}; did you mean {value.__name__}()?"
+    kind = type(cast("object", value)).__name__
+    if isinstance(value, list | tuple | set | Iterator):
+        return f"a {kind}; write fold(*hooks)"
+    return f"{kind}; write a function (state, stage, will_skip) -> (state, proceed, loss)"

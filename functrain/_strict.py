@@ -9,7 +9,6 @@ from pydantic import SkipValidation
 from torch import Tensor
 
 from functrain import _tree
-from functrain._combinators import CONTRACT, Wrapper
 from functrain._errors import PurityError, StructureError
 from functrain._fold import Pipeline, pipeline_of
 from functrain._hook import Hook, Outcome
@@ -17,6 +16,7 @@ from functrain._select import Flag
 from functrain._stage import Stage
 from functrain._state import FIELDS, STATIC, TrainState
 from functrain._tree import FrozenMap
+from functrain._wrapper import CONTRACT, Wrapper
 
 
 class Watched(Wrapper):

@@ -27,9 +27,9 @@ from functrain import (
     prioritized,
     when,
 )
-from functrain._combinators import innermost
 from functrain._select import wide
 from functrain._tree import paths
+from functrain._wrapper import innermost
 from tests.scalars import Weight, applied, run, sgd_shell
 from tests.scripted import STEP
 

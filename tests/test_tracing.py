@@ -33,8 +33,8 @@ from functrain import (
     when,
 )
 from functrain._clock import Clock
-from functrain._combinators import innermost
 from functrain._owners import Owners
+from functrain._wrapper import innermost
 from functrain.hooks import LIBRARY
 from tests.laws.forms import assert_same, in_form
 from tests.laws.library import finite_loss, tokens

@@ -10,15 +10,15 @@ from torch import Tensor
 
 from functrain import _scaler, _tree
 from functrain._clock import any_of
-from functrain._combinators import innermost
 from functrain._fold import Pipeline, fold
 from functrain._select import Flag, both, equal, negate, select
 from functrain._stage import Stage
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
+from functrain._wrapper import innermost
 from functrain.pure.backward import backward
 from functrain.pure.numbers import tensored
-from functrain.pure.protocol import as_optimizers
+from functrain.pure.pairs import as_optimizers
 from functrain.pure.setup import first_state
 from functrain.pure.stepping import hyper_of, stepped
 

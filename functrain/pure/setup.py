@@ -10,12 +10,12 @@ import torch
 
 from functrain import _scaler, _tree
 from functrain._clock import Clock
-from functrain._combinators import innermost
 from functrain._fold import Pipeline
 from functrain._owners import Owners
 from functrain._restriction import chosen
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
+from functrain._wrapper import innermost
 from functrain.hooks.precision import MixedPrecision
 from functrain.pure.numbers import tensored
 from functrain.pure.protocol import taken_in

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from functrain._combinators import innermost
 from functrain._state import TrainState
+from functrain._wrapper import innermost
 from functrain.hooks.ema import EMA
 from functrain.hooks.ema_layout import with_stored
 from functrain.shell.driver import Driver

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from functrain._combinators import CONTRACT
 from functrain._fold import Pipeline
 from functrain._hook import Hook
 from functrain._strict import Watched
+from functrain._wrapper import CONTRACT
 from functrain.shell.optimizers import Optimizers
 
 COUNTERS = ("num_updates",)

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from functrain._combinators import innermost
 from functrain._fold import Pipeline
 from functrain._select import Flag, negate
 from functrain._stage import GATED_STAGES, Stage
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
+from functrain._wrapper import innermost
 from functrain.shell.apply import Applier
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from functrain._combinators import innermost
 from functrain._stage import Stage
+from functrain._wrapper import innermost
 from functrain.hooks.ema import EMA
 from functrain.shell.flush import close_epoch, finish_training, flush_window
 from functrain.shell.history import History

@@ -8,11 +8,11 @@ import torch
 
 from functrain import _scaler
 from functrain._clock import Clock
-from functrain._combinators import innermost
 from functrain._fold import Pipeline
 from functrain._state import TrainState
 from functrain._strict import strict_pipeline
 from functrain._tree import FrozenMap
+from functrain._wrapper import innermost
 from functrain.hooks.precision import RULE, MixedPrecision
 from functrain.shell.apply import Applier
 from functrain.shell.driver import Driver

@@ -9,8 +9,8 @@ import torch
 from pydantic import SkipValidation
 
 from functrain import GATED_STAGES, Hook, Outcome, Stage, TrainState, fold
-from functrain._combinators import CONTRACT, Wrapper
 from functrain._select import Flag
+from functrain._wrapper import CONTRACT, Wrapper
 from tests.laws.forms import assert_same, cloned, in_form
 from tests.laws.strategies import Scene
 

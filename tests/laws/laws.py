@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from functrain import EMA, Pipeline, Stage, TrainState
-from functrain._combinators import innermost
 from functrain._state import FIELDS, STATIC
 from functrain._tree import FrozenMap, leaves, paths, structure
+from functrain._wrapper import innermost
 from tests.laws.forms import assert_same, cloned, in_form
 from tests.laws.strategies import Scene
 

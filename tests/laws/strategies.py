@@ -9,8 +9,8 @@ import torch
 from hypothesis import strategies as st
 
 from functrain import UPDATE_STAGES, ClipValue, Hook, Outcome, Pipeline, Stage, TrainState, fold
-from functrain._combinators import innermost
 from functrain._tree import FrozenMap
+from functrain._wrapper import innermost
 from functrain.hooks import LIBRARY
 from tests.laws.forms import Form, cloned, in_form
 from tests.laws.library import library_hooks

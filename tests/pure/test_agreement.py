@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from functrain import Hook, pure
-from functrain._combinators import innermost
+from functrain._wrapper import innermost
 from functrain.hooks import LIBRARY
 from tests.laws.library import library_hooks
 from tests.pure.twins import Batch, Twins
