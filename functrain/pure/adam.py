@@ -16,7 +16,6 @@ from functrain.pure.per_leaf import per_leaf
 from functrain.pure.protocol import Optimizer
 from functrain.pure.schedule import Schedule, at
 
-HYPER = ("lr", "beta1", "beta2", "eps", "weight_decay")
 Decay = Callable[[Tensor, Tensor, Any, Tensor], tuple[Tensor, Tensor]]
 
 
@@ -87,8 +86,8 @@ def _adam(
     lr: Number | Schedule, betas: Any, eps: Number, weight_decay: Number, amsgrad: bool, maximize: bool, decay: Decay
 ) -> Optimizer:
     """Return either of the two."""
-    numbers = {"beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay}
-    numbers |= {} if callable(lr) else {"lr": lr}
+    numbers = {} if callable(lr) else {"lr": lr}
+    numbers |= {"beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay}
     names = ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if amsgrad else ()))
 
     def init(params: Any) -> Any:
@@ -96,15 +95,17 @@ def _adam(
         buffers = {name: _tree.map_leaves(torch.zeros_like, params) for name in names}
         return FrozenMap({"step": number(0), **reals, **buffers})
 
-    def leaf(grad: Tensor, param: Tensor, state: Any, *kept: Tensor) -> tuple[Tensor, ...]:
+    def leaf(
+        grad: Tensor, param: Tensor, state: Any, mean: Tensor, square: Tensor, *largest: Tensor
+    ) -> tuple[Tensor, ...]:
         rate = at(lr, state)
         grad, param = decay(-grad if maximize else grad, param, state, rate)
-        mean = torch.lerp(kept[0], grad, (1.0 - state["beta1"]).to(grad.device, grad.real.dtype))
-        square = torch.addcmul(times(kept[1], state["beta2"]), grad, times(grad.conj(), 1.0 - state["beta2"]))
-        largest = (torch.maximum(kept[2], square),) if amsgrad else ()
-        return _stepped(param, mean, largest[0] if amsgrad else square, state, rate), mean, square, *largest
+        mean = torch.lerp(mean, grad, (1.0 - state["beta1"]).to(grad.device, grad.dtype))
+        square = torch.addcmul(times(square, state["beta2"]), grad, times(grad, 1.0 - state["beta2"]))
+        largest = tuple(torch.maximum(each, square) for each in largest)
+        return _stepped(param, mean, (*largest, square)[0], state, rate), mean, square, *largest
 
-    return per_leaf(init, leaf, names, HYPER)
+    return per_leaf(init, leaf, names, tuple(numbers))
 
 
 def _stepped(param: Tensor, mean: Tensor, square: Tensor, state: Any, rate: Tensor) -> Tensor:

@@ -51,7 +51,10 @@ def times(x: Tensor, factor: Tensor) -> Tensor:
 def penalized(grad: Tensor, param: Tensor, weight_decay: Tensor) -> Tensor:
     """Return the gradient with an L2 penalty; without one as it is, also where a weight is not finite.
 
+    Elsewhere the product is taken even without a penalty, since its derivative is wanted at 0, too.
+
     >>> penalized(torch.ones(1), torch.tensor([float("inf")]), torch.tensor(0.0, dtype=torch.float64))
     tensor([1.])
     """
-    return torch.where(weight_decay.to(grad.device) != 0, added(grad, param, weight_decay), grad)
+    counts = torch.logical_or(weight_decay.to(grad.device) != 0, param.isfinite())
+    return torch.where(counts, added(grad, torch.where(counts, param, 0.0), weight_decay), grad)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,12 +15,12 @@ from functrain._foreach import scaled
 from functrain._select import Flag, equal, select
 from functrain._stage import Stage
 from functrain._state import TrainState
-from functrain._tree import FrozenMap, freeze
-from functrain._verdict import checked_loss
+from functrain._tree import FrozenMap, thaw
 from functrain.pure.gate import gated
+from functrain.pure.loss_call import called
 from functrain.pure.noise import Noise
 from functrain.pure.numbers import tensored
-from functrain.pure.protocol import handed_out, taken_in, takes_noise
+from functrain.pure.protocol import takes_noise
 
 
 class _Found(NamedTuple):
@@ -61,13 +61,9 @@ def _folded(pipeline: Pipeline, loss_fn: Callable[..., Any], state: TrainState) 
 
 
 def evaluated(loss_fn: Callable[..., Any], state: TrainState) -> tuple[Tensor, FrozenMap[Any]]:
-    """Call a loss function on copies that it may write into, and return the loss and the buffers it gave back."""
-    buffers = handed_out(_tree.map_leaves(torch.clone, state.buffers))
+    """Return the loss of a state's batch, and the buffers after it."""
     noise = (Noise(state.rng, state.clock.batch),) if takes_noise(loss_fn) else ()  # pyright: ignore[reportArgumentType]
-    result = loss_fn(handed_out(state.params), buffers, state.batch, *noise)
-    loss, *given = cast("tuple[Any, ...]", result) if isinstance(result, tuple) else (result,)
-    checked = checked_loss(loss, "loss_fn", Stage.DO_BACKWARD)
-    return checked, taken_in(freeze(given[0])) if given and given[0] else state.buffers
+    return called(loss_fn, state.params, state.buffers, thaw(state.batch), *noise)
 
 
 def _as_wanted(state: TrainState) -> Tensor:

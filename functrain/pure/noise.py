@@ -6,6 +6,7 @@ a hash of its own coordinates: a sweep over seeds equals the loop over seeds.
 
 from __future__ import annotations
 
+import math
 from typing import TypeAlias
 
 import torch
@@ -13,44 +14,81 @@ from torch import Tensor
 
 Shape: TypeAlias = "tuple[int, ...] | torch.Size"
 MASK = 0xFFFFFFFF
+WORD = 32
+DIGITS = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24, torch.float64: 53}
+"""Binary digits of a significand: a uniform number has as many, so that it never rounds up to 1."""
 
 
 class Noise:
     """The random numbers of one micro-batch; every call gives others.
 
     Args:
-        seed: 0-d int64, ``state.rng``.
-        batch: 0-d int64, ``state.clock.batch``.
+        seed: an integer, ``state.rng``.
+        batch: an integer, ``state.clock.batch``.
 
-    >>> noise = Noise(torch.tensor(0), torch.tensor(0))
+    >>> noise = Noise(0, 0)
     >>> noise.uniform((2,)).shape, bool(noise.uniform((1000,)).mean().sub(0.5).abs() < 0.05)
     (torch.Size([2]), True)
     """
 
-    def __init__(self, seed: Tensor, batch: Tensor) -> None:
-        """Mix seed and batch into one key; calls are counted from 0."""
-        self._key = _mixed(_mixed(seed) ^ (batch * 0x9E3779B9 & MASK))
+    def __init__(self, seed: Tensor | int, batch: Tensor | int) -> None:
+        """Remember the coordinates; calls are counted from 0, and nothing is computed before the first."""
+        self._coordinates = seed, batch
+        self._key: Tensor | None = None
         self._calls = 0
 
     def bits(self, shape: Shape) -> Tensor:
         """Return int64 numbers that are uniform in [0, 2^32)."""
+        self._key = _key(*self._coordinates) if self._key is None else self._key
         self._calls += 1
-        count = torch.Size(shape).numel()
-        place = torch.arange(count, device=self._key.device)
-        return _mixed(_mixed(self._key ^ _constant(self._calls)) ^ _mixed(place + 1)).reshape(shape)
+        place = torch.arange(1, 1 + math.prod(shape), device=self._key.device)
+        return _mixed(_mixed(self._key ^ _constant(self._calls)) ^ _mixed(place)).reshape(shape)
 
     def uniform(self, shape: Shape, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return numbers uniform in [0, 1)."""
-        return (self.bits(shape) >> 8).to(dtype) * 2.0**-24
+        digits = DIGITS[dtype]
+        if digits <= WORD:
+            return (self.bits(shape) >> (WORD - digits)).to(dtype) * 2.0**-digits
+        high, low = self.bits(shape), self.bits(shape) >> (2 * WORD - digits)
+        return (high.to(dtype) * 2.0 ** (digits - WORD) + low.to(dtype)) * 2.0**-digits
 
     def normal(self, shape: Shape, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return standard normal numbers (Box and Muller)."""
-        radius = (-2.0 * torch.log1p(-self.uniform(shape, dtype))).sqrt()
-        return radius * torch.cos(2.0 * torch.pi * self.uniform(shape, dtype))
+        wide = torch.promote_types(dtype, torch.float32)
+        radius = (-2.0 * torch.log1p(-self.uniform(shape, wide))).sqrt()
+        return (radius * torch.cos(2.0 * torch.pi * self.uniform(shape, wide))).to(dtype)
 
-    def keep(self, shape: Shape, p: float) -> Tensor:
+    def keep(self, shape: Shape, p: float | Tensor) -> Tensor:
         """Return bools that are True with probability ``p``."""
-        return self.uniform(shape, torch.float64) < p
+        bits = self.bits(shape)
+        if isinstance(p, Tensor):
+            return bits < (p.to(bits.device, torch.float64) * 2.0**WORD).round().long()
+        return bits < round(p * 2.0**WORD)
+
+
+class Missing(Noise):
+    """No noise: whoever draws is told what to pass."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 0)
+
+    def bits(self, shape: Shape) -> Tensor:
+        """Refuse.
+
+        Raises:
+            ValueError: always.
+        """
+        msg = (
+            f"the modules draw random numbers of shape {tuple(shape)}, so the loss needs a fourth argument, "
+            "loss(params, buffers, batch, functrain.pure.Noise(seed, batch_number)), or modules in eval mode"
+        )
+        raise ValueError(msg)
+
+
+def _key(seed: Tensor | int, batch: Tensor | int) -> Tensor:
+    """Mix all 64 bits of the seed, and the number of the batch."""
+    seed, batch = torch.as_tensor(seed), torch.as_tensor(batch)
+    return _mixed(_mixed(_mixed(seed >> WORD) ^ (seed & MASK)) ^ (batch * 0x9E3779B9 & MASK))
 
 
 def _constant(call: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 from functrain._tree import FrozenMap, thaw
 
@@ -15,7 +15,7 @@ class Optimizer(NamedTuple):
     """A pure optimizer: ``init(params)`` builds its state, ``update(grads, state, params)`` gives updates to add.
 
     ``step(grads, state, params)`` gives the new parameters themselves, rounded as ``torch.optim`` rounds them: adding
-    an update afterwards would round once more. A pair from elsewhere (TorchOpt, optax in style) has no ``step``.
+    an update afterwards would round once more.
 
     Attributes:
         init: ``params -> state``.
@@ -28,42 +28,6 @@ class Optimizer(NamedTuple):
     update: Callable[[Tree, Tree, Tree], tuple[Tree, Tree]]
     step: Callable[[Tree, Tree, Tree], tuple[Tree, Tree]]
     hyper: tuple[str, ...] = ()
-
-
-def as_optimizers(given: Any) -> dict[str, tuple[Any, Any]]:
-    """Return optimizers by key, each with the selector of its parameters.
-
-    Raises:
-        TypeError: something without ``init`` and ``update``.
-
-    >>> from functrain import pure
-    >>> list(as_optimizers(pure.sgd(0.1)))
-    ['main']
-    """
-    if isinstance(given, Mapping):
-        named = cast("Mapping[str, Any]", given)
-        return {key: (_checked(pair), selector) for key, (pair, selector) in named.items()}
-    return {"main": (_checked(given), "*")}
-
-
-def _checked(pair: Any) -> Any:
-    """Return a pair of ``init`` and ``update`` under these names."""
-    if type(pair) is tuple:  # two bare functions
-        return _checked(_Pair(*cast("tuple[Any, Any]", pair)))
-    if callable(getattr(pair, "init", None)) and callable(getattr(pair, "update", None)):
-        return pair
-    msg = (
-        f"an optimizer is a pair of init(params) and update(grads, state, params), got {type(pair).__name__}; "
-        "torch.optim optimizers belong into functrain.Shell, here write functrain.pure.adamw(1e-3)"
-    )
-    raise TypeError(msg)
-
-
-class _Pair(NamedTuple):
-    """A bare pair of functions under their names."""
-
-    init: Callable[..., Any]
-    update: Callable[..., Any]
 
 
 def takes_noise(loss_fn: Callable[..., Any]) -> bool:

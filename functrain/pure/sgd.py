@@ -49,8 +49,8 @@ def sgd(
         msg = "nesterov needs a momentum above 0 and no dampening"
         raise ValueError(msg)
     keeps = not (isinstance(momentum, float | int) and momentum == 0)
-    numbers = {"momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
-    numbers |= {} if callable(lr) else {"lr": lr}
+    numbers = {} if callable(lr) else {"lr": lr}
+    numbers |= {"momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
 
     def init(params: Any) -> Any:
         reals = {key: real(value) for key, value in numbers.items()}

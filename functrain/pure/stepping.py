@@ -30,7 +30,7 @@ def part(tensors: FrozenMap[Any], owners: Owners, key: str) -> FrozenMap[Any]:
 
 def hyper_of(optimizers: Mapping[str, Any], opt: FrozenMap[Any]) -> FrozenMap[Any]:
     """Return the numbers of the optimizers as hooks see them: one group each, "0"."""
-    found = {key: {"0": numbers_of(opt[key]) if hasattr(pair, "step") else {}} for key, (pair, _) in optimizers.items()}
+    found = {key: {"0": {name: opt[key][name] for name in pair.hyper}} for key, (pair, _) in optimizers.items()}
     return FrozenMap(found)
 
 
@@ -58,29 +58,11 @@ def _stepped_one(key: str, pair: Any, state: TrainState, ok: Flag) -> TrainState
     grads = select(ok, lambda: raw, lambda: _tree.map_leaves(torch.zeros_like, raw))
     kept = state.opt[key]
     wanted = kept | state.hyper[key]["0"] if state.hyper[key]["0"] else kept
-    new, memory = _applied(pair, grads, wanted, weights)
+    new, memory = pair.step(grads, wanted, weights)
     memory = memory | {name: kept[name] for name in state.hyper[key]["0"]} if state.hyper[key]["0"] else memory
     new, memory = select(ok, lambda: (new, memory), lambda: (weights, kept))
     params = {model: state.params[model] | held for model, held in new.items()}
     return state.replace(params=state.params | params, opt=state.opt | {key: memory})
-
-
-def _applied(pair: Any, grads: Any, memory: Any, weights: Any) -> tuple[Any, Any]:
-    """Return new weights and optimizer state, by the exact step of an own optimizer or by adding foreign updates."""
-    if hasattr(pair, "step"):
-        return pair.step(grads, memory, weights)
-    updates, memory = _foreign_update(pair, grads, memory, weights)
-    return _tree.map_leaves(torch.add, weights, updates), memory
-
-
-def _foreign_update(pair: Any, grads: Any, memory: Any, weights: Any) -> tuple[Any, Any]:
-    """Call an ``update`` from elsewhere on plain dicts; TorchOpt writes in place unless told not to."""
-    plain = [_tree.thaw(tree) for tree in (grads, weights)]
-    try:
-        updates, memory = pair.update(plain[0], memory, params=plain[1], inplace=False)
-    except TypeError:
-        updates, memory = pair.update(plain[0], memory, plain[1])
-    return _tree.freeze(updates), memory
 
 
 def _rechecked(pipeline: Pipeline, state: TrainState, going: Flag) -> TrainState:
