@@ -25,8 +25,7 @@ class Applier:
         self._grads: FrozenMap[Any] = models.gradients()
         if scaler is not None:
             # GradScaler makes its tensors at the first scale(); update(new_scale) needs them.
-            first = next(iter(models.by_id), None)
-            device = torch.device("cpu") if first is None else models.places[0][2].device
+            device = models.places[0][2].device if models.places else torch.device("cpu")
             scaler.scale(torch.ones((), device=device))
 
     def write(self, state: TrainState) -> TrainState:

@@ -65,6 +65,7 @@ class MicroBatch:
             metrics=driver.unpublished,
             stepped=driver.waiting,
             window=state.window.opened(self._last),
+            owners=driver.applier.optimizers.current_owners(),
             hyper=driver.applier.optimizers.hyper(),
             batch=EMPTY if self._batch is None else freeze(self._batch),
         )

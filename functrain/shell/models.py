@@ -55,7 +55,6 @@ class Models:
         self._holders = {key: named_buffers(each) for key, each in self.modules.items()}
         self._all = [leaf for held in self.live.values() for leaf in held.values()]
         self.places = list(self._unique())
-        self.by_id = {id(leaf): (key, name) for key, name, leaf in self.places}
         self.params, self._addresses = self._detached(), self._now()
         self.buffers: FrozenMap[Any] = self._held()
 

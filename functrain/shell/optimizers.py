@@ -27,17 +27,37 @@ class Optimizers:
         """
         self.by_key = keyed(given, Optimizer, "optimizers")
         self.schedulers = _aligned(schedulers, self.by_key)
-        self.owners = _owners(self.by_key, models)
-        held = {place for places in self.owners.table.values() for place in places}
-        self.unheld = [leaf for key, name, leaf in models.places if leaf.requires_grad and (key, name) not in held]
+        self._models = models
+        self._sort_out()
         self._read: tuple[Any, FrozenMap[Any]] = (None, FrozenMap())
+
+    def _sort_out(self) -> None:
+        """Find out who holds which parameter, and which nobody does."""
+        self.owners = _owners(self.by_key, self._models)
+        self._sizes = self._group_sizes()
+        held = {place for places in self.owners.table.values() for place in places}
+        self._unheld = [leaf for key, name, leaf in self._models.places if (key, name) not in held]
+
+    def _group_sizes(self) -> list[list[int]]:
+        return [[len(group["params"]) for group in each.param_groups] for each in self.by_key.values()]
+
+    def current_owners(self) -> Owners:
+        """Return who holds which parameter now: ``add_param_group`` may have added some.
+
+        Raises:
+            ValueError: what was added belongs to no model or to another optimizer.
+        """
+        if self._group_sizes() != self._sizes:
+            self._sort_out()
+        return self.owners
 
     def zero_grad(self) -> None:
         """Clear gradients, also of trainable parameters that no optimizer holds."""
         for optimizer in self.by_key.values():
             optimizer.zero_grad(set_to_none=True)
-        for leaf in self.unheld:
-            leaf.grad = None
+        for leaf in self._unheld:
+            if leaf.requires_grad:
+                leaf.grad = None
 
     def hyper(self) -> FrozenMap[Any]:
         """Return the numbers of all groups; the same object as long as none has changed."""
@@ -142,24 +162,26 @@ def _owners(optimizers: Mapping[str, Optimizer], models: Models) -> Owners:
     """Return which optimizer holds which parameter."""
     table: dict[str, list[tuple[str, str]]] = {key: [] for key in optimizers}
     owner: dict[int, str] = {}
+    places = {id(leaf): (key, name) for key, name, leaf in models.places}
     for key, optimizer in optimizers.items():
         if isinstance(optimizer, LBFGS):
             msg = f"optimizer {key!r} is LBFGS, which calls the model several times per step; a hook cannot veto that"
             raise ValueError(msg)  # noqa: TRY004 - the type is an optimizer, its way of stepping is what is refused
         for leaf in (leaf for group in optimizer.param_groups for leaf in group["params"]):
-            table[key].append(_placed(leaf, key, owner, models))
+            table[key].append(_placed(leaf, key, owner, places))
     return Owners(table)
 
 
-def _placed(leaf: Tensor, key: str, owner: dict[int, str], models: Models) -> tuple[str, str]:
+def _placed(leaf: Tensor, key: str, owner: dict[int, str], places: Mapping[int, tuple[str, str]]) -> tuple[str, str]:
     """Return the place of a parameter, and claim it for one optimizer."""
-    if id(leaf) not in models.by_id:
+    if id(leaf) not in places:
         msg = (
             f"optimizer {key!r} holds a parameter of shape {tuple(leaf.shape)} that belongs to none of the models "
-            f"{sorted(models.modules)}, so hooks could not see it; put it into a module and pass that as a model"
+            f"{sorted({model for model, _ in places.values()})}, so hooks could not see it; put it into a module and "
+            "pass that as a model"
         )
         raise ValueError(msg)
-    place = models.by_id[id(leaf)]
+    place = places[id(leaf)]
     if id(leaf) in owner:
         msg = (
             f"optimizers {owner[id(leaf)]!r} and {key!r} both hold "
