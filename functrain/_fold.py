@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Annotated, Any, cast
 
-import torch
 from pydantic import SkipValidation
 
 from functrain._composition import check_composition
@@ -15,7 +14,7 @@ from functrain._hook import Hook, Outcome
 from functrain._limits import limits_of
 from functrain._select import Flag, both, negate
 from functrain._stage import GATED_STAGES, Stage
-from functrain._state import TrainState
+from functrain._state import TrainState, nothing
 from functrain._tree import FrozenMap
 from functrain._verdict import checked_loss, checked_outcome
 
@@ -49,8 +48,7 @@ class Pipeline(Hook):
     def prepared(self, state: TrainState) -> TrainState:
         """Return a state that holds every slot, veto, metric and limit of the members: what SETUP does."""
         gated = {stage: {each.name: False for each in self.claims[stage]} for stage in Stage if stage in GATED_STAGES}
-        unknown = torch.full((), float("nan"))
-        metrics = {name: unknown.clone() for each in self.hooks for name in sorted(each.publishes)}
+        metrics = {name: nothing() for each in self.hooks for name in sorted(each.publishes)}
         # Every init sees the metrics of all members: whether one is published is fixed from here on.
         limits = limits_of(self.hooks)
         state = state.replace(vetoes=FrozenMap(gated), metrics=state.metrics | metrics, limits=limits)

@@ -78,7 +78,7 @@ def total_norm(state: TrainState, order: float = 2.0) -> Tensor:
     """
     parts = _norm_parts(state, order)
     if not parts:
-        return torch.zeros(())
+        return torch.zeros((), dtype=torch.float32, device="cpu")
     plain = _foreach.norm(torch.stack(parts), order)
     return select(peek(plain.isfinite()), lambda: plain, lambda: _rescued(state, order, plain))
 

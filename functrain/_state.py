@@ -28,9 +28,12 @@ def _empty() -> FrozenMap[Any]:
     return EMPTY
 
 
-def _nothing() -> Tensor:
-    """Return what stands for a loss that is not there: NaN, never None, so that the structure stays."""
-    return torch.full((), float("nan"))
+def nothing() -> Tensor:
+    """Return what stands for a loss or a metric that is not there: NaN, never None, so that the structure stays.
+
+    On the CPU and as float32, whatever a program has set as default device and default dtype.
+    """
+    return torch.full((), float("nan"), dtype=torch.float32, device="cpu")
 
 
 @_tree.record(*STATIC)
@@ -73,8 +76,8 @@ class TrainState(_tree.Record):
     params: Tensors = field(default_factory=_empty)
     buffers: Tensors = field(default_factory=_empty)
     grads: Tensors = field(default_factory=_empty)
-    loss: Tensor = field(default_factory=_nothing)
-    raw_loss: Tensor = field(default_factory=_nothing)
+    loss: Tensor = field(default_factory=nothing)
+    raw_loss: Tensor = field(default_factory=nothing)
     window: Window = field(default_factory=Window)
     clock: Clock = field(default_factory=lambda: Clock())  # noqa: PLW0108 - pyright needs the call
     hooks: FrozenMap[Any] = field(default_factory=_empty)
@@ -84,7 +87,7 @@ class TrainState(_tree.Record):
     scaler: FrozenMap[Any] = field(default_factory=_empty)
     hyper: FrozenMap[Any] = field(default_factory=_empty)
     opt: FrozenMap[Any] = field(default_factory=_empty)
-    rng: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.int64))
+    rng: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.int64, device="cpu"))
     batch: Any = field(default_factory=_empty)
     validation: FrozenMap[Any] = field(default_factory=_empty)
     donated: bool = False

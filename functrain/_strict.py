@@ -14,7 +14,7 @@ from functrain._fold import Pipeline, pipeline_of
 from functrain._hook import Hook, Outcome
 from functrain._select import Flag
 from functrain._stage import Stage
-from functrain._state import FIELDS, STATIC, TrainState
+from functrain._state import FIELDS, STATIC, TrainState, nothing
 from functrain._tree import FrozenMap
 from functrain._wrapper import CONTRACT, Wrapper
 
@@ -91,7 +91,7 @@ KEEP = "build it in init and keep its kind"
 
 def _watched(state: TrainState) -> TrainState:
     """Return the state without what may have any structure: the loss is threaded, the batch is the user's."""
-    return state.replace(loss=torch.zeros(()), raw_loss=torch.zeros(()), batch=FrozenMap())
+    return state.replace(loss=nothing(), raw_loss=nothing(), batch=FrozenMap())
 
 
 def _kinds(old: Any, new: Any) -> tuple[str, str]:

@@ -116,7 +116,7 @@ class ClipValue(Hook):
 
 def _clamped(grad: Tensor, limit: Any) -> Tensor:
     """Return a gradient clamped on both sides, by a limit of its own dtype: one that this cannot hold is infinite."""
-    bound = limit if isinstance(limit, Tensor) else torch.tensor(limit, dtype=grad.dtype).item()
+    bound = limit if isinstance(limit, Tensor) else torch.tensor(limit, dtype=grad.dtype, device="cpu").item()
     return torch.where(grad.isfinite(), torch.clamp(grad, -beside(bound, grad), beside(bound, grad)), grad)
 
 

@@ -12,7 +12,7 @@ from functrain._gradients import limited, measured, total_norm
 from functrain._hook import Hook, Name, Names, Outcome, Stages, Writes
 from functrain._select import Flag, beside, negate, select
 from functrain._stage import Stage
-from functrain._state import TrainState
+from functrain._state import TrainState, nothing
 from functrain._tree import FrozenMap
 from functrain.hooks.ring import filled, quantile, ring
 
@@ -68,8 +68,8 @@ def _if_finite(old: Any, new: Any) -> Any:
 
 def device_of(state: TrainState) -> torch.device:
     """Return where statistics live: with the first parameter."""
-    first = next((leaf for held in state.params.values() for leaf in held.values()), torch.zeros(()))
-    return first.device
+    first = next((leaf for held in state.params.values() for leaf in held.values()), None)
+    return torch.device("cpu") if first is None else first.device
 
 
 class ClipPercentile(LearnedLimit):
@@ -95,7 +95,7 @@ class ClipPercentile(LearnedLimit):
     def init(self, state: TrainState) -> Any:
         """Keep a ring of norms."""
         where = device_of(state)
-        seen, norm = torch.zeros((), dtype=torch.int64, device=where), torch.full((), float("nan"), device=where)
+        seen, norm = torch.zeros((), dtype=torch.int64, device=where), nothing().to(where)
         return FrozenMap(
             {"percentile": self.percentile, "norms": ring(self.history, where), "seen": seen, "norm": norm}
         )

@@ -14,7 +14,7 @@ def ring(length: int, device: torch.device) -> Tensor:
     >>> ring(2, torch.device("cpu"))
     tensor([nan, nan])
     """
-    return torch.full((length,), float("nan"), device=device)
+    return torch.full((length,), float("nan"), dtype=torch.float32, device=device)
 
 
 def filled(values: Tensor, seen: Number, value: Tensor) -> Tensor:

@@ -92,9 +92,10 @@ class Applier:
     def backward(self, state: TrainState) -> None:
         """Run the one backward of a micro-batch, on the loss as the window and the scaler want it."""
         window = state.window
-        loss = _times(state.loss, window.weight) if window.weighted else _over(state.loss, window.divisor)
-        if state.scaler:
-            loss = loss * state.scaler["scale"]
+        with torch.enable_grad():  # the caller may have switched gradients off around the update
+            loss = _times(state.loss, window.weight) if window.weighted else _over(state.loss, window.divisor)
+            if state.scaler:
+                loss = loss * state.scaler["scale"]
         loss.backward()  # pyright: ignore[reportUnknownMemberType] - torch leaves it unannotated
 
     def step(self, state: TrainState, proceed: bool) -> TrainState:

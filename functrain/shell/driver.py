@@ -11,7 +11,7 @@ import torch
 from functrain._fold import Pipeline
 from functrain._select import Flag, negate
 from functrain._stage import GATED_STAGES, Stage
-from functrain._state import TrainState
+from functrain._state import TrainState, nothing
 from functrain._tree import FrozenMap
 from functrain._wrapper import innermost
 from functrain.shell.apply import Applier
@@ -36,7 +36,7 @@ class Driver:
         self.precision = innermost(pipeline.member("precision"))
         self._device = next((leaf.device for held in state.params.values() for leaf in held.values()), None)
         self.pristine: FrozenMap[Any] = state.vetoes
-        self.nothing = torch.full((), float("nan"))
+        self.nothing = nothing()
         self.unpublished: FrozenMap[Any] = state.metrics
         self.waiting = state.stepped
         self.autocasting = False
