@@ -2,7 +2,8 @@
 
     python -m tests.benchmarks.pure_step [--json FILE] [--lanes 32]
 
-Three-layer MLP of width 64, batch 128: forward, backward, norm clip, finite and spike veto, AdamW, EMA. Medians per model; a
+Three-layer MLP of width 64, batch 128: forward, backward, norm clip, finite and spike veto, AdamW, EMA. Medians per
+model; a
 ratio below 1 means faster than the eager hand-written loop.
 """
 
