@@ -33,7 +33,7 @@ def run_step(driver: Driver) -> None:
     driver.state, going = resolved(_rechecked(driver, proceed), Stage.DO_OPTIMIZER_STEP, proceed)
     failure = _act(driver, proceed=going and boundary)
     try:
-        driver.fire(Stage.AFTER_OPTIMIZER_STEP, not _ran(driver.state, proceed=going and boundary))
+        driver.fire_after_step(not _ran(driver.state, proceed=going and boundary))
     finally:
         if failure is not None:
             raise failure

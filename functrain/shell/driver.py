@@ -53,6 +53,24 @@ class Driver:
         self.state = self.applier.write(self.state)
         return proceed if stage in GATED_STAGES else True
 
+    def fire_after_step(self, will_skip: bool) -> None:
+        """Fire AFTER_OPTIMIZER_STEP; a step that has been executed is shown to every hook, even if one raises."""
+        if self.phase is not Phase.STEPPED:
+            self.fire(Stage.AFTER_OPTIMIZER_STEP, will_skip)
+            return
+        failures: list[BaseException] = []
+        with torch.no_grad():
+            for member in self.pipeline.claimants(Stage.AFTER_OPTIMIZER_STEP):
+                try:
+                    self.state, _ = self.pipeline.call(member, self.state, Stage.AFTER_OPTIMIZER_STEP, will_skip)
+                except BaseException as error:  # noqa: BLE001 - raised again after the others have been called
+                    failures.append(error)
+        self.state = self.applier.write(self.state)
+        if failures:
+            for other in failures[1:]:
+                failures[0].add_note(f"then {other!r} {', '.join(other.__notes__)}")
+            raise failures[0]
+
     def outside_autocast(self) -> AbstractContextManager[Any]:
         """Return a context without autocast; nothing where none is open."""
         return torch.autocast(self.device_type(), enabled=False) if self.autocasting else nullcontext()

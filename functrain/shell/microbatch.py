@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -23,9 +23,9 @@ from functrain.shell.driver import Driver, Phase
 class MicroBatch:
     """What ``shell.batch()`` returns: enter it before the forward, leave it after ``shell.update(loss)``."""
 
-    def __init__(self, driver: Driver, batch: Any, last: bool) -> None:
-        """Keep what belongs to this micro-batch."""
-        self._driver, self._batch, self._last = driver, batch, last
+    def __init__(self, driver: Driver, batch: Any, last: bool, admit: Callable[[MicroBatch], None]) -> None:
+        """Keep what belongs to this micro-batch; ``admit`` is asked when it is entered."""
+        self._driver, self._batch, self._last, self._admit = driver, batch, last, admit
         self._stack = ExitStack()
         self._buffers: Any = ()
         self.done = False
@@ -43,6 +43,7 @@ class MicroBatch:
         if self.is_entered:
             msg = "a batch() was entered twice; call shell.batch() for each micro-batch"
             raise RuntimeError(msg)
+        self._admit(self)
         driver = self._driver
         self.is_entered = True
         # Held without gradients, which would otherwise outlive their clearing until the next batch.

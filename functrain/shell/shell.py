@@ -81,12 +81,19 @@ class Shell:
         Raises:
             RuntimeError: inside another batch, or inside :meth:`averaged`.
         """
+        self._refuse_nesting()
+        return MicroBatch(self._driver, batch, last, self._admit)
+
+    def _admit(self, batch: MicroBatch) -> None:
+        """Take a batch that is being entered for the open one; it may have been made long before."""
+        self._refuse_nesting()
+        self._open = batch
+
+    def _refuse_nesting(self) -> None:
         self._refuse_inside_averages("shell.batch()")
         if self._open is not None and self._open.is_open:
             msg = "shell.batch() inside another batch(); leave the first one before the next forward"
             raise RuntimeError(msg)
-        self._open = MicroBatch(self._driver, batch, last)
-        return self._open
 
     def update(self, loss: Tensor, weight: Number | None = None, losses: Mapping[str, Tensor] | None = None) -> None:
         """Run backward, hooks, optimizers, schedulers and clock on the loss of this micro-batch.
@@ -108,10 +115,18 @@ class Shell:
         self._open.update(loss, weight, losses)
 
     def flush(self) -> None:
-        """Close a partial window by the pipeline's own policy, and end the epoch."""
+        """Close a partial window by the pipeline's own policy, and end the epoch, also if that raises.
+
+        Raises:
+            RuntimeError: in an open batch, or inside :meth:`averaged`.
+            SkipLimitError: too many skips in a row.
+        """
         self._refuse_inside_averages("shell.flush()")
-        flush_window(self._driver)
-        close_epoch(self._driver)
+        self._refuse_inside_batch("shell.flush()")
+        try:
+            flush_window(self._driver)
+        finally:
+            close_epoch(self._driver)
 
     def validated(
         self, summary: Mapping[str, Any], metric: str | Callable[[Mapping[str, Any]], Any] = "total_loss"
@@ -175,9 +190,10 @@ class Shell:
         """Go back to a snapshot of this shell.
 
         Raises:
-            RuntimeError: inside :meth:`averaged`.
+            RuntimeError: in an open batch, or inside :meth:`averaged`.
         """
         self._refuse_inside_averages("shell.restore()")
+        self._refuse_inside_batch("shell.restore()")
         restore(self._driver, taken)
 
     def state_dict(self) -> dict[str, Any]:
@@ -191,14 +207,20 @@ class Shell:
             ValueError: a hook, an optimizer or a scheduler other than when it was saved: field, both values, remedy;
                 or a leaf of another kind or shape.
             KeyError: what is missing, or what nobody knows.
-            RuntimeError: inside :meth:`averaged`.
+            RuntimeError: in an open batch, or inside :meth:`averaged`.
         """
         self._refuse_inside_averages("shell.load_state_dict()")
+        self._refuse_inside_batch("shell.load_state_dict()")
         dictionaries.load_state_dict(self._driver, state_dict)
 
     def _refuse_inside_averages(self, what: str) -> None:
         if self._averages.active:
             msg = f"{what} inside shell.averaged(): the model holds the averaged weights; leave that context first"
+            raise RuntimeError(msg)
+
+    def _refuse_inside_batch(self, what: str) -> None:
+        if self._open is not None and self._open.is_open and not self._open.done:
+            msg = f"{what} inside an open batch(), whose window it would take away; call update() first, or leave it"
             raise RuntimeError(msg)
 
     def __enter__(self) -> Self:
