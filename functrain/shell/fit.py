@@ -48,7 +48,8 @@ def fit(  # noqa: PLR0913, PLR0917 - the parts of a loop
         the :class:`History` of the run. ``model`` is the module where there is one, else the mapping by key.
 
     Raises:
-        ValueError: two averages of one model and no ``validate_with``.
+        ValueError: two averages of one model and no ``validate_with``; negative epochs; an iterator that is used up.
+        TypeError: epochs that are no int, a validation that gives no number.
         SkipLimitError: too many skips in a row.
 
     >>> from functrain import ClipNorm
@@ -58,7 +59,23 @@ def fit(  # noqa: PLR0913, PLR0917 - the parts of a loop
     >>> len(history.to_records()), shell.state.clock.epoch
     (6, 2)
     """
+    _check_epochs(epochs)
     return _Run(shell, loss_fn, forward, validate, validate_with).run(loader, epochs, progress=progress)
+
+
+def _check_epochs(epochs: Any) -> None:
+    """Refuse what is no count."""
+    msg = f"epochs must be an int of at least 0, got {epochs!r}"
+    if not isinstance(epochs, int) or isinstance(epochs, bool):
+        raise TypeError(msg)
+    if epochs < 0:
+        raise ValueError(msg)
+
+
+USED_UP = (
+    "the loader is an iterator and is used up: this epoch got no batch; give a list, a DataLoader, or an object whose "
+    "__iter__ starts again"
+)
 
 
 class _Run:
@@ -77,18 +94,21 @@ class _Run:
         total = _length(loader)
         with tqdm(total=total and total * epochs, disable=not progress, unit="batch") as bar:
             self.driver.fire(Stage.BEFORE_TRAINING)
-            for _ in range(epochs):
-                self._run_epoch(loader, bar)
+            for epoch in range(epochs):
+                self._run_epoch(loader, bar, may_be_empty=not epoch)
             finish_training(self.driver)
         return self.history
 
-    def _run_epoch(self, loader: Iterable[Any], bar: Any) -> None:
+    def _run_epoch(self, loader: Iterable[Any], bar: Any, *, may_be_empty: bool) -> None:
         """Run one pass over the loader, close its window, validate."""
+        before = len(self.history.raw)
         self.driver.fire(Stage.BEFORE_EPOCH)
         for batch, last in with_last(loader):
             self._run_batch(batch, last=last)
             self.history.record(self.driver.state)
             self._show(bar)
+        if not may_be_empty and len(self.history.raw) == before and iter(loader) is loader:
+            raise ValueError(USED_UP)
         flush_window(self.driver)
         self.driver.fire(Stage.AFTER_EPOCH)
         if self.validate is not None:
@@ -137,12 +157,20 @@ class _Run:
 
 def _first_metric(summary: Mapping[str, Any]) -> Any:
     """Return the total loss of a summary, else its first number."""
+    if not summary:
+        msg = "the validation summary is empty, but a scheduler waits for a number of it"
+        raise KeyError(msg)
     return summary["total_loss"] if "total_loss" in summary else next(iter(summary.values()))
 
 
 def _summary(found: Any) -> dict[str, Any]:
     """Return what a validation gave as a dict; a number is the total loss."""
-    return dict(cast("Mapping[str, Any]", found)) if isinstance(found, Mapping) else {"total_loss": found}
+    if isinstance(found, Mapping):
+        return dict(cast("Mapping[str, Any]", found))
+    if isinstance(found, str) or not hasattr(found, "__float__") or getattr(found, "shape", ()) != ():
+        msg = f"validate must return a number or a mapping of numbers, got {type(found).__name__}"
+        raise TypeError(msg)
+    return {"total_loss": found}
 
 
 def evaluating(modules: Iterable[nn.Module]) -> ExitStack:
@@ -150,9 +178,8 @@ def evaluating(modules: Iterable[nn.Module]) -> ExitStack:
     stack = ExitStack()
     stack.enter_context(torch.no_grad())
     for module in (part for each in modules for part in each.modules()):
-        if module.training:
-            stack.callback(setattr, module, "training", True)
-            module.training = False
+        stack.callback(setattr, module, "training", module.training)
+        module.training = False
     return stack
 
 
@@ -185,12 +212,16 @@ def with_last(loader: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
     >>> list(with_last("ab"))
     [('a', False), ('b', True)]
     """
-    batches = iter(loader)
-    for current in batches:
-        for following in batches:
-            yield current, False
-            current = following  # noqa: PLW2901 - the look-ahead
-        yield current, True
+    batches = iter(loader)  # asked once: some loaders are their own iterators and would start again
+    current = next(batches, END)
+    while current is not END:
+        following = next(batches, END)
+        yield current, following is END
+        current = following
+
+
+END: Any = object()
+"""What stands behind the last batch."""
 
 
 def _length(loader: Any) -> int | None:

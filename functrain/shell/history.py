@@ -42,11 +42,11 @@ class History:
         }
         if state.scaler:
             numbers["scale"] = state.scaler["scale"]
-        self.raw.append({**counts, **numbers, "stepped": any(state.stepped.values()), "skipped_by": reasons(state)})
+        self.raw.append({**numbers, **counts, "stepped": any(state.stepped.values()), "skipped_by": reasons(state)})
 
     def record_validation(self, state: TrainState, summary: dict[str, Any]) -> None:
         """Keep what a validation found, and when."""
-        self.validations.append({"epoch": state.clock.epoch, "step": state.clock.step, **summary})
+        self.validations.append({**summary, "epoch": state.clock.epoch, "step": state.clock.step})
 
     @property
     def records(self) -> list[dict[str, Any]]:
@@ -55,7 +55,7 @@ class History:
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return one dict of plain numbers per micro-batch, ready for a data frame."""
-        return [{name: _read(value) for name, value in each.items()} for each in self.raw]
+        return [{name: read(value) for name, value in each.items()} for each in self.raw]
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """Draw loss, gradient norm, skips and validation scores; needs the extra ``plot``.
@@ -89,5 +89,6 @@ def _learning_rate(state: TrainState) -> Any:
     return rates[0] if rates else None
 
 
-def _read(value: Any) -> Any:
+def read(value: Any) -> Any:
+    """Return a tensor's number; anything else as it is."""
     return value.item() if isinstance(value, Tensor) else value

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from functrain.shell.history import read
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -54,8 +56,10 @@ def _line(axes: Axes, records: list[dict[str, Any]], name: str) -> None:
 
 def _draw_scores(axes: Axes, validations: list[dict[str, Any]]) -> None:
     """Draw each score of the validations over the epochs."""
-    for name in [key for key in validations[0] if key not in {"epoch", "step"}]:
-        axes.plot([each["epoch"] for each in validations], [each[name] for each in validations], "o-", label=name)
+    names = dict.fromkeys(key for each in validations for key in each if key not in {"epoch", "step"})
+    for name in names:
+        scores = [read(each.get(name, math.nan)) for each in validations]
+        axes.plot([each["epoch"] for each in validations], scores, "o-", label=name)
     _finish(axes, "validation", x="epoch")
 
 
