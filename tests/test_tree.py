@@ -99,9 +99,12 @@ def test_torch_and_optree_see_the_same_leaves_of_a_state() -> None:
     state = filled_state()
     found, spec = torch_pytree.tree_flatten(state)
     assert list(map(id, found)) == list(map(id, leaves(state)))
-    again = torch_pytree.tree_unflatten(found, spec)
-    assert list(map(id, leaves(again))) == list(map(id, found))
-    assert (again.owners, again.donated, again.world) == (state.owners, False, 1)
+    by_torch = torch_pytree.tree_unflatten(found, spec)
+    by_optree = optree.tree_unflatten(structure(state), leaves(state))
+    for again in (by_torch, by_optree):
+        assert type(again) is TrainState
+        assert list(map(id, leaves(again))) == list(map(id, found))
+        assert (again.owners, again.donated, again.world) == (state.owners, False, 1)
 
 
 def test_torch_names_the_leaves_of_a_state() -> None:
