@@ -139,10 +139,12 @@ def limited(state: TrainState, norm: Tensor, limit: Number, will_skip: Flag) -> 
     coefficient = min(1, limit / (norm + 1e-6)), as in ``torch.nn.utils.clip_grad_norm_``. A non-finite norm, and a
     step that will be skipped, leave the gradients as they are.
     """
+    apply = select(will_skip, lambda: torch.zeros_like(norm, dtype=torch.bool), norm.isfinite)
+    # The norm is replaced before it divides: in a differentiated run 0 * nan would be nan behind the second where.
     # The order of roundings is torch's: a number over a tensor is the reciprocal times the number. In half precision
     # the reciprocal of 1e-6 is infinite, and times a limit of 0 no number at all.
-    coefficient = _foreach.scaled((norm + 1e-6).reciprocal(), limit).clamp(max=1.0).nan_to_num(nan=1.0)
-    apply = select(will_skip, lambda: torch.zeros_like(norm, dtype=torch.bool), norm.isfinite)
+    inverse = (torch.where(apply, norm, 1.0) + 1e-6).reciprocal()
+    coefficient = _foreach.scaled(inverse, limit).clamp(max=1.0).nan_to_num(nan=1.0)
     coefficient = torch.where(apply, coefficient, 1.0)
     return state if peek(coefficient == 1.0) is True else multiplied(state, coefficient)
 

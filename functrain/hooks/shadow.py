@@ -25,8 +25,8 @@ def shadow_of(tensors: FrozenMap[Tensor]) -> FrozenMap[Tensor]:
 
 def _copy(leaf: Tensor) -> Tensor:
     """Return a detached copy in the dtype of a shadow."""
-    wide = leaf.detach().to(torch.float32) if leaf.dtype in LOW_PRECISION else leaf.detach()
-    return wide.clone() if wide.data_ptr() == leaf.data_ptr() else wide
+    own = leaf.detach()
+    return own.to(torch.float32) if leaf.dtype in LOW_PRECISION else own.clone()
 
 
 def _averages(leaf: Tensor) -> bool:
@@ -71,8 +71,8 @@ def followed(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], weight: Numbe
 
 
 def _moved(leaf: Tensor, source: Tensor, weight: Number, copies: Flag) -> Tensor:
-    """Return one leaf of a new shadow; always a tensor of its own."""
-    copy = source.detach().to(leaf.device, leaf.dtype, copy=True)
+    """Return one leaf of a new shadow; always a tensor of its own. A differentiated run flows through it."""
+    copy = source.to(leaf.device, leaf.dtype, copy=True)
     if not _averages(leaf):
         return copy
-    return select(copies, lambda: copy, lambda: _foreach.lerped(leaf, source.detach(), weight))
+    return select(copies, lambda: copy, lambda: _foreach.lerped(leaf, source, weight))
