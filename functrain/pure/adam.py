@@ -11,7 +11,7 @@ from torch import Tensor
 from functrain import _tree
 from functrain._select import Number
 from functrain._tree import FrozenMap
-from functrain.pure.arithmetic import number, penalized, real, times
+from functrain.pure.arithmetic import checked, number, penalized, real, times
 from functrain.pure.per_leaf import per_leaf
 from functrain.pure.protocol import Optimizer
 from functrain.pure.schedule import Schedule, at
@@ -40,6 +40,9 @@ def adam(
         weight_decay: L2 penalty.
         amsgrad: divide by the largest average of squares so far.
         maximize: go up instead of down.
+
+    Raises:
+        ValueError: a number out of bounds.
 
     Source: Kingma and Ba 2015, https://arxiv.org/abs/1412.6980, algorithm 1.
 
@@ -86,6 +89,7 @@ def _adam(
     lr: Number | Schedule, betas: Any, eps: Number, weight_decay: Number, amsgrad: bool, maximize: bool, decay: Decay
 ) -> Optimizer:
     """Return either of the two."""
+    checked(lr=lr, beta1=betas[0], beta2=betas[1], eps=eps, weight_decay=weight_decay)
     numbers = {} if callable(lr) else {"lr": lr}
     numbers |= {"beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay}
     names = ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if amsgrad else ()))

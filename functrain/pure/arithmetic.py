@@ -19,6 +19,26 @@ def number(value: Any) -> Tensor:
     return torch.tensor(value, dtype=torch.int64 if isinstance(value, int) else torch.float64)
 
 
+def checked(**numbers: Any) -> None:
+    """Refuse hyper-parameters that are no numbers from 0 on; a beta has to be below 1. A tensor is not looked into.
+
+    Raises:
+        ValueError: which one it is, and what it was.
+
+    >>> checked(lr=-1.0)
+    Traceback (most recent call last):
+    ...
+    ValueError: lr must be a number from 0 on, got -1.0
+    """
+    for name, value in numbers.items():
+        below = 1.0 if name.startswith("beta") else float("inf")
+        if isinstance(value, Tensor) or callable(value):
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < below:
+            msg = f"{name} must be a number from 0 on{' and below 1' if below == 1.0 else ''}, got {value!r}"
+            raise ValueError(msg)
+
+
 def real(value: Any) -> Tensor:
     """Return a hyper-parameter as a 0-d double, also where it was written as an int.
 

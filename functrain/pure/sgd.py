@@ -10,7 +10,7 @@ from torch import Tensor
 from functrain import _tree
 from functrain._select import Flag, Number, select
 from functrain._tree import FrozenMap
-from functrain.pure.arithmetic import added, number, penalized, real, times
+from functrain.pure.arithmetic import added, checked, number, penalized, real, times
 from functrain.pure.per_leaf import per_leaf
 from functrain.pure.protocol import Optimizer
 from functrain.pure.schedule import Schedule, at
@@ -36,7 +36,7 @@ def sgd(
         maximize: go up instead of down.
 
     Raises:
-        ValueError: nesterov without momentum, or with dampening.
+        ValueError: a number out of bounds, nesterov without momentum, or with dampening.
 
     >>> optimizer = sgd(0.5)
     >>> params = FrozenMap({"w": torch.ones(1)})
@@ -45,6 +45,7 @@ def sgd(
 
     See also: ``torch.optim.SGD``, which this equals bitwise.
     """
+    checked(lr=lr, momentum=momentum, weight_decay=weight_decay)
     if nesterov and ((isinstance(momentum, float | int) and momentum <= 0) or dampening != 0):
         msg = "nesterov needs a momentum above 0 and no dampening"
         raise ValueError(msg)
