@@ -48,7 +48,7 @@ def checked_loss(loss: Any, name: str, stage: Stage) -> Tensor:
 
     Raises:
         TypeError: None or no tensor.
-        ValueError: a tensor of more than zero dimensions.
+        ValueError: a tensor of more than zero dimensions, or a complex one.
     """
     if not isinstance(loss, Tensor):
         raise TypeError(
@@ -59,6 +59,11 @@ def checked_loss(loss: Any, name: str, stage: Stage) -> Tensor:
         raise ValueError(
             f"{name!r} provided a loss of shape {tuple(loss.shape)} at {stage.name}; a backward needs a scalar. "
             "Reduce it: loss.mean() or loss.sum()."
+        )
+    if loss.is_complex():
+        raise ValueError(
+            f"{name!r} provided a complex loss at {stage.name}; a backward needs a real one, which can go down. "
+            "Take loss.real or loss.abs()."
         )
     return loss
 

@@ -135,7 +135,7 @@ def _load(target: nn.Module, source: nn.Module, raw: TrainState, key: str, slot:
         for name, leaf in _tensors(target).items():
             if (leaf.device, leaf.dtype) != (like[name].device, like[name].dtype):
                 leaf.data = leaf.data.to(like[name].device, like[name].dtype)
-            leaf.copy_(values[name])
+            leaf.copy_(values.get(name, like[name]))  # a buffer that has appeared since is taken as it is
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:

@@ -134,7 +134,7 @@ def _nested(found: list[tuple[str, str, dict[str, Any]]]) -> FrozenMap[Any]:
 def _aligned(given: Any, optimizers: Mapping[str, Optimizer]) -> dict[str, Any]:
     """Return one scheduler or None per optimizer."""
     if isinstance(given, Mapping):
-        found = dict(cast("Mapping[str, Any]", given))
+        found = {str(key): each for key, each in cast("Mapping[Any, Any]", given).items()}
     else:
         listed: list[Any] = [] if given is None else [*given] if isinstance(given, list | tuple) else [given]
         if len(listed) > len(optimizers):
@@ -149,13 +149,27 @@ def _aligned(given: Any, optimizers: Mapping[str, Optimizer]) -> dict[str, Any]:
 
 
 def _check_alignment(schedulers: Mapping[str, Any], optimizers: Mapping[str, Optimizer]) -> None:
-    """Refuse a scheduler that stands beside one optimizer and drives another."""
+    """Refuse what is no scheduler, and a scheduler that stands beside one optimizer and drives another."""
     for key, scheduler in schedulers.items():
+        if scheduler is not None and (isinstance(scheduler, type) or not callable(getattr(scheduler, "step", None))):
+            msg = f"the scheduler of optimizer {key!r} must have a step(), or be None; got {scheduler!r}"
+            raise TypeError(msg)
         driven = getattr(scheduler, "optimizer", None)
         for other, optimizer in optimizers.items():
             if driven is optimizer and other != key and driven is not optimizers[key]:
                 msg = f"the scheduler of optimizer {key!r} drives optimizer {other!r}; align schedulers with optimizers"
                 raise ValueError(msg)
+        if isinstance(driven, Optimizer) and not _share_groups(driven, optimizers[key]):
+            msg = (
+                f"the scheduler of optimizer {key!r} drives an optimizer that is not in this shell, so its learning "
+                "rates would reach nobody; make it from the optimizer that you pass"
+            )
+            raise ValueError(msg)
+
+
+def _share_groups(one: Optimizer, other: Optimizer) -> bool:
+    """Tell whether two optimizers are one, or one wraps the other: then they show the same groups."""
+    return one is other or any(mine is group for mine in one.param_groups for group in other.param_groups)
 
 
 def _owners(optimizers: Mapping[str, Optimizer], models: Models) -> Owners:
