@@ -14,6 +14,8 @@ from functrain.shell.names import named_buffers, named_parameters
 T = TypeVar("T")
 SavedBuffer: TypeAlias = tuple[dict[str, Any], str, Tensor, Tensor]
 """Where a buffer is held, its name there, the tensor itself, and a copy of it."""
+Place: TypeAlias = tuple[int, str]
+"""Which tensor of a module this is, by identity: models that share a part share its places."""
 
 
 def keyed(given: Any, kind: type[T], what: str) -> dict[str, T]:
@@ -92,6 +94,14 @@ class Models:
 
     def _buffer_places(self) -> Iterable[tuple[str, str, dict[str, Any], str]]:
         return ((key, name, at, own) for key, held in self._holders.items() for name, (at, own) in held.items())
+
+    def param_places(self, key: str) -> dict[str, Place]:
+        """Return the place of each parameter of a model, by name."""
+        return {name: (id(leaf), "") for name, leaf in self.live[key].items()}
+
+    def buffer_places(self, key: str) -> dict[str, Place]:
+        """Return the place of each buffer of a model, by name, in the order of :meth:`saved_buffers`."""
+        return {name: (id(at), own) for name, (at, own) in self._holders[key].items()}
 
     def gradients(self) -> FrozenMap[Any]:
         """Return the gradients there are, each tensor once."""

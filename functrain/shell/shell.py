@@ -49,6 +49,7 @@ class Shell:
     (4, 2)
     """
 
+    @torch.inference_mode(mode=False)
     def __init__(
         self,
         models: Any,
@@ -151,6 +152,7 @@ class Shell:
         """
         return self._averages.swapped(name)
 
+    @torch.inference_mode(mode=False)
     def averaged_module(self, name: str = "ema", module_factory: Callable[[], nn.Module] | None = None) -> nn.Module:
         """Return a separate module with the averaged weights: the same object each time, refreshed.
 
@@ -160,6 +162,7 @@ class Shell:
         """
         return self._averages.module(name, module_factory)
 
+    @torch.inference_mode(mode=False)
     def load_average(self, name: str, stored: Mapping[str, Any]) -> None:
         """Take over an average that nvalchemi-toolkit's ``EMAHook.state_dict()`` has saved, all or nothing.
 
@@ -169,6 +172,7 @@ class Shell:
         """
         self._averages.load(name, stored)
 
+    @torch.inference_mode(mode=False)
     def to_pure(self) -> TrainState:
         """Return the state in the form of the pure engine, to go on with ``pure.train_step(...)`` of the same hooks.
 
@@ -182,10 +186,12 @@ class Shell:
         self._refuse_inside_averages("shell.to_pure()")
         return to_pure(self._driver.state, self._driver.applier)
 
+    @torch.inference_mode(mode=False)
     def snapshot(self) -> Snapshot:
         """Return a copy of everything, which stays true while training goes on."""
         return snapshot(self._driver, self._averages)
 
+    @torch.inference_mode(mode=False)
     def restore(self, taken: Snapshot) -> None:
         """Go back to a snapshot of this shell.
 
@@ -196,10 +202,12 @@ class Shell:
         self._refuse_inside_batch("shell.restore()")
         restore(self._driver, taken)
 
+    @torch.inference_mode(mode=False)
     def state_dict(self) -> dict[str, Any]:
         """Return everything that a resume needs, as plain dicts of tensors and numbers; all copies."""
         return dictionaries.state_dict(self._driver, self._averages)
 
+    @torch.inference_mode(mode=False)
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Resume from :meth:`state_dict`, all or nothing.
 
