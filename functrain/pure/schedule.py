@@ -29,12 +29,18 @@ def warmup_cosine(peak: float, warmup: int, total: int, floor: float = 0.0) -> S
         total: steps until the floor.
         floor: learning rate from there on.
 
+    Raises:
+        ValueError: the rise does not lie within the steps.
+
     Source: Loshchilov and Hutter 2017, https://arxiv.org/abs/1608.03983, equation 5.
 
     >>> schedule = warmup_cosine(1.0, 2, 4)
     >>> [round(float(schedule(torch.tensor(step))), 2) for step in range(5)]
     [0.5, 1.0, 1.0, 0.5, 0.0]
     """
+    if not 0 <= warmup <= total:
+        msg = f"warmup must be from 0 to total={total}, got {warmup}"
+        raise ValueError(msg)
 
     def schedule(step: Tensor) -> Tensor:
         rise = (step + 1).double() / max(warmup, 1)
