@@ -31,7 +31,8 @@ def part(tensors: FrozenMap[Any], owners: Owners, key: str) -> FrozenMap[Any]:
 def hyper_of(optimizers: Mapping[str, Any], opt: FrozenMap[Any]) -> FrozenMap[Any]:
     """Return the numbers of the optimizers as hooks see them: one group each, "0"."""
     found = {key: {"0": {name: opt[key][name] for name in pair.hyper}} for key, (pair, _) in optimizers.items()}
-    return FrozenMap(found)
+    # Copies: one tensor at two places of a state would make a compiled step compile again.
+    return _tree.map_leaves(torch.clone, FrozenMap(found))
 
 
 def numbers_of(state: FrozenMap[Any]) -> dict[str, Any]:
