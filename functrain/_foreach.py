@@ -39,7 +39,7 @@ def multiply_(tensors: Sequence[Tensor], factor: Number) -> None:
     >>> multiply_([x], 0.5); x
     tensor([0.5000, 0.5000])
     """
-    for (device, dtype), group in grouped(map(as_real, tensors)).items():
+    for (device, dtype), group in grouped(as_real(_entries(each)) for each in tensors).items():
         if device.type == "cpu" and dtype in HALF:  # the grouped kernel would round the factor first
             for each in group:
                 each.mul_(_meeting(factor, each))
@@ -59,12 +59,30 @@ def as_real(tensor: Tensor) -> Tensor:
     return torch.view_as_real(tensor) if tensor.is_complex() and not tensor.is_conj() else tensor
 
 
+def _entries(tensor: Tensor) -> Tensor:
+    """Return what a sparse tensor stores, on the same storage, an index maybe twice; others as they are."""
+    return tensor._values() if tensor.is_sparse else tensor  # noqa: SLF001 - `values()` asks for distinct indices
+
+
+def summed(tensor: Tensor) -> Tensor:
+    """Return the entries of a sparse tensor, those of one index summed, as a norm must see them; others as they are.
+
+    >>> summed(torch.sparse_coo_tensor([[1, 1]], [2.0, 3.0], (4,), check_invariants=True))
+    tensor([5.])
+    """
+    return tensor.coalesce().values() if tensor.is_sparse else tensor
+
+
 def scaled(tensor: Tensor, factor: Number) -> Tensor:
     """Return one tensor times a number, rounded once, in the tensor's own dtype.
 
     >>> scaled(torch.ones(1, dtype=torch.bfloat16), torch.tensor(0.5, dtype=torch.float64)).dtype
     torch.bfloat16
     """
+    if tensor.is_sparse:
+        whole = tensor.coalesce()
+        values = scaled(whole.values(), factor)
+        return torch.sparse_coo_tensor(whole.indices(), values, whole.shape, check_invariants=False, is_coalesced=True)
     if tensor.is_complex():
         return torch.view_as_complex(scaled(torch.view_as_real(tensor.resolve_conj()), factor))
     if not isinstance(factor, Tensor):

@@ -43,7 +43,7 @@ def non_finite(state: TrainState) -> dict[str, Flag]:
 
 
 def _any_non_finite(state: TrainState, grads: Sequence[Tensor]) -> Flag:
-    filled = [grad for grad in grads if grad.numel()]
+    filled = [part for part in map(_foreach.summed, grads) if part.numel()]
     if not filled:
         return False
     if not state.donated:
@@ -89,7 +89,8 @@ def _norm_parts(state: TrainState, order: float) -> list[Tensor]:
     In the order of ``clip_grad_norm_`` over all models, however optimizers share them: sums round by order.
     """
     first: dict[Any, int] = {}
-    pairs = [pair for pair in owned(state) if pair[1].numel() or order != float("inf")]  # no maximum over nothing
+    pairs = [(key, _foreach.summed(grad)) for key, grad in owned(state)]
+    pairs = [pair for pair in pairs if pair[1].numel() or order != float("inf")]  # no maximum over nothing
     pairs.sort(key=lambda pair: first.setdefault((pair[1].device, pair[1].dtype), len(first)))
     norms = (_foreach.norms if state.donated else _foreach.norms_one_by_one)([grad for _, grad in pairs], order)
     keyed = zip((key for key, _ in pairs), norms, strict=True)
@@ -103,7 +104,8 @@ def _masked(hidden: Flag, norm: Tensor) -> Tensor:
 
 def _rescued(state: TrainState, order: float, plain: Tensor) -> Tensor:
     """Return the norm by way of the largest magnitude, in double; what is truly non-finite stays so."""
-    grads = [(key, grad) for key, grad in owned(state) if grad.numel()]
+    grads = [(key, _foreach.summed(grad)) for key, grad in owned(state)]
+    grads = [(key, grad) for key, grad in grads if grad.numel()]
     largest = torch.stack(
         [_masked(overflowed(state, key), g.abs().amax().to(plain.device, torch.float64)) for key, g in grads]
     ).amax()

@@ -147,8 +147,11 @@ def same(a: Any, b: Any) -> bool:
     """Compare two leaves bitwise, NaN equal to NaN."""
     if not isinstance(a, Tensor) or not isinstance(b, Tensor):
         return a is b or (type(a) is type(b) and bool(a == b or (a != a and b != b)))  # noqa: PLR0124 - NaN
-    if a.shape != b.shape or a.dtype != b.dtype:
+    if a.shape != b.shape or a.dtype != b.dtype or a.is_sparse != b.is_sparse:
         return False
+    if a.is_sparse:
+        left, right = a.coalesce(), b.coalesce()
+        return same(left.indices(), right.indices()) and same(left.values(), right.values())
     return torch.equal(a, b) or bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
