@@ -15,9 +15,10 @@ from functrain._select import Number
 from functrain._stage import Stage
 from functrain._state import EMPTY
 from functrain._tree import freeze
-from functrain._verdict import checked_loss, checked_weight
+from functrain._verdict import checked_loss
 from functrain.shell.boundary import check_limits, finish, resolved, run_step
 from functrain.shell.driver import Driver, Phase
+from functrain.shell.weights import weighed_window
 
 
 class MicroBatch:
@@ -110,7 +111,8 @@ class MicroBatch:
     def _run(self, loss: Tensor, weight: Number | None, losses: Mapping[str, Tensor] | None) -> None:
         """Backward, step, clock."""
         driver = self._driver
-        self._take(loss, weight)
+        state = driver.applier.with_buffers(driver.state)
+        driver.state = state.replace(loss=loss, raw_loss=loss, window=weighed_window(driver, weight))
         driver.fire(Stage.BEFORE_BACKWARD)
         self._backward()
         if losses:
@@ -119,38 +121,6 @@ class MicroBatch:
         run_step(driver)
         finish(driver, presented=True)
         self._drop_partial()
-
-    def _take(self, loss: Tensor, weight: Number | None) -> None:
-        """Put loss and weight into the state."""
-        driver = self._driver
-        state = driver.applier.with_buffers(driver.state)
-        window = state.window if weight is None else self._weighted(weight)
-        if window.entered and weight is None and window.weighted and getattr(driver.accumulate, "weight", None) is None:
-            msg = (
-                "this window was opened with weights; give every micro-batch of it one: shell.update(loss, weight=...)"
-            )
-            raise ValueError(msg)
-        driver.state = state.replace(loss=loss, raw_loss=loss, window=window)
-
-    def _weighted(self, weight: Any) -> Any:
-        """Return the window with the weight of this micro-batch."""
-        driver = self._driver
-        window = driver.state.window
-        checked_weight(weight)
-        if (source := self._refusal()) is not None:
-            raise ValueError(source)
-        return window.weighed(weight)
-
-    def _refusal(self) -> str | None:
-        """Say why a weight cannot be taken here, or None."""
-        accumulate, window = self._driver.accumulate, self._driver.state.window
-        if accumulate is None:
-            return "weight= needs Accumulate in the pipeline, which divides by the sum of weights"
-        if getattr(accumulate, "weight", None) is not None:
-            return "weight= beside Accumulate(weight=...): weights may come from one source only"
-        if window.entered and not window.weighted:
-            return "this window was opened without weights; give every micro-batch of it one, or none"
-        return None
 
     def _backward(self) -> None:
         """Fold the loss, then run the one backward unless a hook drops the micro-batch."""
