@@ -18,7 +18,7 @@ def weighed_window(driver: Driver, weight: Number | None) -> Window:
     window = driver.state.window
     if weight is None:
         if window.entered and window.weighted and getattr(driver.accumulate, "weight", None) is None:
-            msg = "this window was opened with weights; give every micro-batch one: shell.update(loss, weight=...)"
+            msg = "this window was opened with weights; give every micro-batch of it one: update(loss, weight=)"
             raise ValueError(msg)
         return window
     checked_weight(weight)
