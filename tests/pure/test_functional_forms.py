@@ -104,7 +104,10 @@ def test_one_graph_serves_all_weights(build: Any) -> None:
     gradient = torch.func.grad(loss_fn, has_aux=True)
     torch._dynamo.reset()
     compiled = torch.compile(gradient, fullgraph=True, backend=counter)
-    params, buffers = _tree.map_leaves(Tensor.detach, pure.parameters(module)), pure.buffers(module)
+    copies = (
+        _tree.map_leaves(lambda leaf: leaf.detach().clone(), take(module)) for take in (pure.parameters, pure.buffers)
+    )
+    params, buffers = copies
     for _ in range(4):
         (grads, buffers), traced = gradient(params, buffers, (X, Y)), compiled(params, buffers, (X, Y))
         assert all(map(torch.equal, _tree.leaves((grads, buffers)), _tree.leaves(traced)))
