@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, nullcontext
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from tqdm.auto import tqdm
 
 from functrain._stage import Stage
-from functrain._wrapper import innermost
-from functrain.hooks.ema import EMA
+from functrain.shell.evaluation import chosen_averages, evaluating, first_metric, summary_of
 from functrain.shell.flush import close_epoch, finish_training, flush_window
 from functrain.shell.history import History
 from functrain.shell.shell import Shell
@@ -52,8 +50,9 @@ def fit(  # noqa: PLR0913, PLR0917 - the parts of a loop
         TypeError: epochs that are no int, a validation that gives no number.
         SkipLimitError: too many skips in a row.
 
+    >>> import torch
     >>> from functrain import ClipNorm
-    >>> model = nn.Linear(1, 1)
+    >>> model = torch.nn.Linear(1, 1)
     >>> shell = Shell(model, torch.optim.SGD(model.parameters(), lr=0.1), ClipNorm(max_norm=1.0))
     >>> history = fit(shell, [torch.ones(2, 1)] * 3, lambda model, x: model(x).square().mean(), 2, progress=False)
     >>> len(history.to_records()), shell.state.clock.epoch
@@ -86,7 +85,7 @@ class _Run:
         self.driver = shell._driver  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - fit is the shell's own loop
         modules = self.driver.applier.models.modules
         self.model: Any = next(iter(modules.values())) if len(modules) == 1 else dict(modules)
-        self.averages = _chosen_averages(shell, validate_with) if validate else []
+        self.averages = chosen_averages(shell.pipeline, validate_with) if validate else []
         self.history = History()
 
     def run(self, loader: Iterable[Any], epochs: int, *, progress: bool) -> History:
@@ -150,60 +149,9 @@ class _Run:
                 updated = self.driver.state.hooks[name]["n_averaged"] > 0
                 stack.enter_context(self.shell.averaged(name) if updated else nullcontext())
             stack.enter_context(evaluating(self.driver.applier.models.modules.values()))
-            summary = _summary(self.validate(self.model) if self.validate else 0.0)
+            summary = summary_of(self.validate(self.model) if self.validate else 0.0)
         self.history.record_validation(self.driver.state, summary)
-        self.shell.validated(summary, metric=_first_metric)
-
-
-def _first_metric(summary: Mapping[str, Any]) -> Any:
-    """Return the total loss of a summary, else its first number."""
-    if not summary:
-        msg = "the validation summary is empty, but a scheduler waits for a number of it"
-        raise KeyError(msg)
-    return summary["total_loss"] if "total_loss" in summary else next(iter(summary.values()))
-
-
-def _summary(found: Any) -> dict[str, Any]:
-    """Return what a validation gave as a dict; a number is the total loss."""
-    if isinstance(found, Mapping):
-        return dict(cast("Mapping[str, Any]", found))
-    if isinstance(found, str) or not hasattr(found, "__float__") or getattr(found, "shape", ()) != ():
-        msg = f"validate must return a number or a mapping of numbers, got {type(found).__name__}"
-        raise TypeError(msg)
-    return {"total_loss": found}
-
-
-def evaluating(modules: Iterable[nn.Module]) -> ExitStack:
-    """Return a context in which modules are in eval mode and nothing is recorded for gradients."""
-    stack = ExitStack()
-    stack.enter_context(torch.no_grad())
-    for module in (part for each in modules for part in each.modules()):
-        stack.callback(setattr, module, "training", module.training)
-        module.training = False
-    return stack
-
-
-def _chosen_averages(shell: Shell, wanted: str | None) -> list[str]:
-    """Return the averages to validate with: each model's own, or the one asked for."""
-    found = [(each.name, innermost(each)) for each in shell.pipeline]
-    keys = {name: each.model_key for name, each in found if isinstance(each, EMA)}
-    if wanted is not None:
-        if wanted not in keys:
-            msg = f"no average named {wanted!r}; this pipeline keeps {sorted(keys)}"
-            raise KeyError(msg)
-        return [name for name, key in keys.items() if name == wanted or key != keys[wanted]]
-    return _one_each(keys)
-
-
-def _one_each(keys: Mapping[str, str]) -> list[str]:
-    """Return the averages, refusing two of one model."""
-    owner: dict[str, str] = {}
-    for name, key in keys.items():
-        if key in owner:
-            msg = f"{owner[key]!r} and {name!r} both average model {key!r}; say which: fit(..., validate_with={name!r})"
-            raise ValueError(msg)
-        owner[key] = name
-    return list(keys)
+        self.shell.validated(summary, metric=first_metric)
 
 
 def with_last(loader: Iterable[Any]) -> Iterator[tuple[Any, bool]]:

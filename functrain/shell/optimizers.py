@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from torch import Tensor
-from torch.optim import LBFGS, Optimizer
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from functrain._owners import Owners
 from functrain._tree import FrozenMap
 from functrain.shell.models import Models, keyed
+from functrain.shell.ownership import owners_of
 
 
 class Optimizers:
@@ -33,7 +34,7 @@ class Optimizers:
 
     def _sort_out(self) -> None:
         """Find out who holds which parameter, and which nobody does."""
-        self.owners = _owners(self.by_key, self._models)
+        self.owners = owners_of(self.by_key, self._models)
         self._sizes = self._group_sizes()
         held = {place for places in self.owners.table.values() for place in places}
         self._unheld = [leaf for key, name, leaf in self._models.places if (key, name) not in held]
@@ -170,37 +171,3 @@ def _check_alignment(schedulers: Mapping[str, Any], optimizers: Mapping[str, Opt
 def _share_groups(one: Optimizer, other: Optimizer) -> bool:
     """Tell whether two optimizers are one, or one wraps the other: then they show the same groups."""
     return one is other or any(mine is group for mine in one.param_groups for group in other.param_groups)
-
-
-def _owners(optimizers: Mapping[str, Optimizer], models: Models) -> Owners:
-    """Return which optimizer holds which parameter."""
-    table: dict[str, list[tuple[str, str]]] = {key: [] for key in optimizers}
-    owner: dict[int, str] = {}
-    places = {id(leaf): (key, name) for key, name, leaf in models.places}
-    for key, optimizer in optimizers.items():
-        if isinstance(optimizer, LBFGS):
-            msg = f"optimizer {key!r} is LBFGS, which calls the model several times per step; a hook cannot veto that"
-            raise ValueError(msg)  # noqa: TRY004 - the type is an optimizer, its way of stepping is what is refused
-        for leaf in (leaf for group in optimizer.param_groups for leaf in group["params"]):
-            table[key].append(_placed(leaf, key, owner, places))
-    return Owners(table)
-
-
-def _placed(leaf: Tensor, key: str, owner: dict[int, str], places: Mapping[int, tuple[str, str]]) -> tuple[str, str]:
-    """Return the place of a parameter, and claim it for one optimizer."""
-    if id(leaf) not in places:
-        msg = (
-            f"optimizer {key!r} holds a parameter of shape {tuple(leaf.shape)} that belongs to none of the models "
-            f"{sorted({model for model, _ in places.values()})}, so hooks could not see it; put it into a module and "
-            "pass that as a model"
-        )
-        raise ValueError(msg)
-    place = places[id(leaf)]
-    if id(leaf) in owner:
-        msg = (
-            f"optimizers {owner[id(leaf)]!r} and {key!r} both hold "
-            f'state.params["{place[0]}"]["{place[1]}"]; it would be updated twice per step; give it to one of them'
-        )
-        raise ValueError(msg)
-    owner[id(leaf)] = key
-    return place
