@@ -43,7 +43,7 @@ def _check_proceed(member: Hook, stage: Stage, proceed: Any) -> None:
     )
 
 
-def checked_loss(loss: Any, name: str, stage: Stage) -> Tensor:
+def checked_loss(loss: Any, name: str, stage: Stage, remedy: str = "Return state.loss to leave it as it is.") -> Tensor:
     """Return the loss that goes into the backward.
 
     Raises:
@@ -51,10 +51,7 @@ def checked_loss(loss: Any, name: str, stage: Stage) -> Tensor:
         ValueError: a tensor of more than zero dimensions, or a complex one.
     """
     if not isinstance(loss, Tensor):
-        raise TypeError(
-            f"{name!r} did not provide a tensor loss at {stage.name}; got {_kind(loss)}. "
-            "Return state.loss to leave the loss as it is."
-        )
+        raise TypeError(f"{name!r} did not provide a tensor loss at {stage.name}; got {_kind(loss)}. {remedy}")
     if loss.ndim:
         raise ValueError(
             f"{name!r} provided a loss of shape {tuple(loss.shape)} at {stage.name}; a backward needs a scalar. "

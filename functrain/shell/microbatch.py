@@ -101,7 +101,9 @@ class MicroBatch:
             raise RuntimeError(msg)
         self._leave_autocast()
         try:
-            self._run(checked_loss(loss, "shell.update", Stage.DO_BACKWARD), weight, losses)
+            self._run(
+                checked_loss(loss, "shell.update", Stage.DO_BACKWARD, "Call it with this batch's loss."), weight, losses
+            )
         except BaseException as error:
             self._give_up(error)
             raise
