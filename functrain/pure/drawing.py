@@ -56,7 +56,8 @@ def _never(*_: Any) -> bool:
 
 def _opened(function: Any) -> FunctionType:
     """Return a function of torch whose body runs under the mode that is open; as it is, it would leave it first."""
-    names = {**function.__globals__, "has_torch_function": _never}
+    asked = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+    names = {**function.__globals__, **dict.fromkeys(asked, _never)}
     names.pop("__name__")  # by which dynamo would look the names up in the module itself
     opened = FunctionType(function.__code__, names, function.__name__, function.__defaults__)
     opened.__kwdefaults__ = function.__kwdefaults__

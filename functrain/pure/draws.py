@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -107,34 +107,51 @@ def _exponential(noise: Noise, shape: Shape, dtype: torch.dtype, lambd: float = 
     return -torch.log1p(-noise.uniform(shape, dtype)) / lambd
 
 
-def _drawn_bernoulli(noise: Noise, input: Tensor, *, generator: Any = None, **_: Any) -> Tensor:  # noqa: A002 - torch's
+def _drawn_bernoulli(
+    noise: Noise,
+    input: Tensor,  # noqa: A002 - torch's
+    p: float | Tensor | None = None,
+    *,
+    generator: Any = None,
+) -> Tensor:
     if generator is not None:
-        return torch.bernoulli(input, generator=generator)
-    return noise.keep(input.shape, input).to(input.device, input.dtype)
-
-
-def _like(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return a function that draws as many numbers as a tensor has."""
-
-    def like(noise: Noise, input: Tensor, *, dtype: Any = None, device: Any = None, **_: Any) -> Tensor:  # noqa: A002
-        return draw(noise, input.shape, dtype or input.dtype).to(device or input.device)
-
-    return like
+        rates = input if p is None else torch.as_tensor(p).expand(input.shape)
+        return torch.bernoulli(rates, generator=generator).to(input.dtype)
+    return noise.keep(input.shape, input if p is None else p).to(input.device, input.dtype)
 
 
 def _sized(draw: Callable[..., Tensor], default: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return a function that draws numbers of a given size."""
+    """Return a function that draws numbers of a given size; what it is, torch finds out."""
 
-    def sized(
-        noise: Noise, *size: Any, dtype: Any = None, device: Any = None, generator: Any = None, **kwargs: Any
-    ) -> Tensor:
+    def sized(noise: Noise, *args: Any, generator: Any = None, **kwargs: Any) -> Tensor:
         if generator is not None:
-            return default(*size, dtype=dtype, device=device, generator=generator, **kwargs)
-        shape = kwargs.get("size", size)
-        shape = cast("Shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
-        return draw(noise, tuple(shape), dtype or torch.get_default_dtype()).to(device or torch.get_default_device())
+            return default(*args, generator=generator, **kwargs)
+        wanted = torch.empty(*args, **kwargs)
+        return draw(noise, wanted.shape, wanted.dtype).to(wanted.device)
 
     return sized
+
+
+def _spread(default: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a function whose results can be drawn into, whatever lanes the noise has."""
+
+    def spread(noise: Noise, *args: Any, **kwargs: Any) -> Tensor:
+        return noise.spread(default(*args, **kwargs))
+
+    return spread
+
+
+def _refused(name: str) -> Callable[..., Tensor]:
+    """Return what stands for a function that no mode can reach in a compiled step: it would go unseen there."""
+
+    def refuse(*_: Any, **__: Any) -> Tensor:
+        msg = (
+            f"a module calls torch.{name}_like, which draws from torch's stream in a compiled step: "
+            f"write torch.{name}(x.shape, dtype=x.dtype, device=x.device), or pass functional(..., noise=False)"
+        )
+        raise ValueError(msg)
+
+    return refuse
 
 
 DRAWS: dict[Any, Callable[..., Tensor]] = {
@@ -150,10 +167,14 @@ DRAWS: dict[Any, Callable[..., Tensor]] = {
     torch.Tensor.uniform_: _filling(_uniform, torch.Tensor.uniform_),
     torch.Tensor.normal_: _filling(_normal, torch.Tensor.normal_),
     torch.Tensor.exponential_: _filling(_exponential, torch.Tensor.exponential_),
+    torch.empty: _spread(torch.empty),
+    torch.empty_like: _spread(torch.empty_like),
+    torch.Tensor.new_empty: _spread(torch.Tensor.new_empty),
     torch.bernoulli: _drawn_bernoulli,
-    torch.rand_like: _like(_uniform),
-    torch.randn_like: _like(_normal),
+    torch.Tensor.bernoulli: _drawn_bernoulli,
     torch.rand: _sized(_uniform, torch.rand),
     torch.randn: _sized(_normal, torch.randn),
+    torch.rand_like: _refused("rand"),
+    torch.randn_like: _refused("randn"),
 }
 """Which function draws how; each takes the noise first, then the arguments of torch's."""

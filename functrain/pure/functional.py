@@ -39,9 +39,9 @@ def functional(
 
     Modules are read once: their mode (train, eval) is that of this moment. Buffers are copied on the way in, and all
     are returned, so batch normalization in train mode keeps its statistics. What a module draws through dropout of any
-    kind, attention with dropout, ``rand_like``, ``randn_like``, ``bernoulli`` or ``bernoulli_`` comes from ``rng``, a
-    :class:`Noise`, and is the same in a lane of ``vmap`` as alone; other random functions still draw from torch's
-    stream.
+    kind, attention with dropout, ``rand``, ``randn``, ``bernoulli`` or in place (``uniform_``, ``normal_``,
+    ``bernoulli_``, ``exponential_``) comes from ``rng``, a :class:`Noise`, and is the same in a lane of ``vmap`` as
+    alone; other random functions still draw from torch's stream.
 
     Args:
         models: a module, a sequence of modules, or a mapping.

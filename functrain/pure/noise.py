@@ -39,10 +39,19 @@ class Noise:
 
     def bits(self, shape: Shape) -> Tensor:
         """Return int64 numbers that are uniform in [0, 2^32)."""
-        self._key = _key(*self._coordinates) if self._key is None else self._key
+        key = self._mixed_key()
         self._calls += 1
-        place = torch.arange(1, 1 + math.prod(shape), device=self._key.device)
-        return _mixed(_mixed(self._key ^ _constant(self._calls)) ^ _mixed(place)).reshape(shape)
+        place = torch.arange(1, 1 + math.prod(shape), device=key.device)
+        return _mixed(_mixed(key ^ _constant(self._calls)) ^ _mixed(place)).reshape(shape)
+
+    def _mixed_key(self) -> Tensor:
+        """Mix seed and batch, once."""
+        self._key = _key(*self._coordinates) if self._key is None else self._key
+        return self._key
+
+    def spread(self, x: Tensor) -> Tensor:
+        """Return a copy of ``x`` that has the lanes of the seed, so that noise can be written into it."""
+        return torch.where(self._mixed_key().to(x.device) >= 0, x, x)
 
     def uniform(self, shape: Shape, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return numbers uniform in [0, 1)."""
@@ -83,6 +92,10 @@ class Missing(Noise):
             "loss(params, buffers, batch, functrain.pure.Noise(seed, batch_number)), or modules in eval mode"
         )
         raise ValueError(msg)
+
+    def spread(self, x: Tensor) -> Tensor:
+        """Return ``x``: nothing will be written into it."""
+        return x
 
 
 def _key(seed: Tensor | int, batch: Tensor | int) -> Tensor:
