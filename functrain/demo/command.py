@@ -58,8 +58,7 @@ def show(options: Options, console: Console) -> None:
         console.print(pipeline_table(setup.shell.pipeline))
         trial = run(options, setup)
     except KeyboardInterrupt:
-        clock = setup.shell.state.clock
-        told = f"interrupted after {clock.step} steps and {clock.batch} batches"
+        told = f"interrupted after {int(setup.clock.step)} steps and {int(setup.clock.batch)} batches"
         raise KeyboardInterrupt(f"{told}; nothing was written to {options.out}") from None
     console.print(outcome_table(trial))
     for path in write_artifacts(trial):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+ENGINES = ("shell", "pure")
 PRECISIONS = ("fp32", "bf16", "fp16", "float32", "bfloat16", "float16")
 
 
@@ -27,6 +28,7 @@ class Options:
     seed: int = 0
     out: Path = Path("functrain-demo")
     device: str = "cpu"
+    engine: str = "shell"
 
     def to_json(self) -> dict[str, int | float | str]:
         """Return the settings as JSON can hold them."""
@@ -86,6 +88,17 @@ def device(text: str) -> str:
     return text
 
 
+def engine(text: str) -> str:
+    """Read which of the two interpreters trains.
+
+    >>> engine("pure")
+    'pure'
+    """
+    if text not in ENGINES:
+        raise ArgumentTypeError(f"{text!r} is none of {', '.join(ENGINES)}")
+    return text
+
+
 READERS: dict[str, tuple[Callable[[str], object], str]] = {
     "epochs": (positive, "passes over the training images"),
     "precision": (
@@ -97,6 +110,7 @@ READERS: dict[str, tuple[Callable[[str], object], str]] = {
     "seed": (seed, "decides the split, the first weights and the order of the images"),
     "out": (Path, "folder for the plot, the weights and the summary"),
     "device": (device, "where to train, as torch names it"),
+    "engine": (engine, f"what trains, one of {', '.join(ENGINES)}; the outcome is the same"),
 }
 
 

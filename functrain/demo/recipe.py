@@ -10,8 +10,11 @@ from torch.optim.lr_scheduler import LinearLR
 import functrain
 from functrain.demo.digits import Batch
 from functrain.demo.options import Options
+from functrain.pure.schedule import Schedule
 
 RATE = 0.02
+FIRST = 0.1
+"""Fraction of the rate that the first step has."""
 SPIKE = 3.0
 """How many times its moving mean a loss must be to count as a spike. Smoothed labels keep the loss of a good
 batch from approaching 0, and so this ratio from being met by chance."""
@@ -38,8 +41,25 @@ def build_shell(model: nn.Module, options: Options, steps: int) -> functrain.She
     After the warm-up the rate stays high: the raw weights keep moving, and averaging has something to do.
     """
     optimizer = AdamW(model.parameters(), lr=RATE)
-    warm_up = LinearLR(optimizer, start_factor=0.1, total_iters=max(1, steps // 10))
-    return functrain.Shell(model, optimizer, hooks(options, steps), schedulers=warm_up)
+    scheduler = LinearLR(optimizer, start_factor=FIRST, total_iters=warm_up_steps(steps))
+    return functrain.Shell(model, optimizer, hooks(options, steps), schedulers=scheduler)
+
+
+def warm_up_steps(steps: int) -> int:
+    """Return how many of the steps the warm-up takes."""
+    return max(1, steps // 10)
+
+
+def warm_up(steps: int) -> Schedule:
+    """Return the same warm-up as a function of the step, for the pure engine.
+
+    >>> import torch
+    >>> schedule = warm_up(20)
+    >>> [round(float(schedule(torch.tensor(step))), 4) for step in range(4)]
+    [0.002, 0.011, 0.02, 0.02]
+    """
+    last = warm_up_steps(steps)
+    return lambda step: RATE * (FIRST + (1.0 - FIRST) * step.double().clamp(max=last) / last)
 
 
 def loss_of(model: nn.Module, batch: Batch) -> Tensor:

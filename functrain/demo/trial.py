@@ -18,16 +18,31 @@ from functrain.demo.digits import Batch, load_digits, shuffled
 from functrain.demo.network import network
 from functrain.demo.options import Options
 from functrain.demo.poison import Poisoned, poison_plan
+from functrain.demo.purely import PureRun, Validate
 from functrain.demo.recipe import build_shell, loss_of
 
 
 class Setup(NamedTuple):
-    """What a run needs: the model, the shell that trains it, the poisoned batches, the held-out examples."""
+    """What a run needs.
+
+    Attributes:
+        model: what is trained.
+        shell: what trains it; or, after a pure run, what has taken it over.
+        batches: the poisoned ones.
+        held_out: examples to measure on.
+        pure: what trains it instead of the shell, if anything does.
+    """
 
     model: nn.Module
     shell: functrain.Shell
     batches: Poisoned
     held_out: Batch
+    pure: PureRun | None = None
+
+    @property
+    def clock(self) -> Clock:
+        """How far the run has come."""
+        return (self.pure or self.shell).state.clock
 
 
 @dataclass(frozen=True)
@@ -68,7 +83,9 @@ def prepare(options: Options) -> Setup:
     plan = poison_plan(len(loader), options.epochs, options.accumulate)
     model = network().to(options.device)
     steps = options.epochs * ceil(len(loader) / options.accumulate)
-    return Setup(model, build_shell(model, options, steps), Poisoned(loader, plan), digits.held_out)
+    shell = build_shell(model, options, steps)
+    pure = PureRun(model, shell.pipeline, steps, options.seed) if options.engine == "pure" else None
+    return Setup(model, shell, Poisoned(loader, plan), digits.held_out, pure)
 
 
 @contextmanager
@@ -88,22 +105,32 @@ def one_thread() -> Generator[None, None, None]:
 @one_thread()
 def run(options: Options, setup: Setup, *, progress: bool = True) -> Trial:
     """Train through the hooks, and measure the raw and the averaged weights."""
-    model, shell, batches, held_out = setup
     validations: list[float] = []
 
     def validate(model: nn.Module) -> dict[str, float]:
         start = perf_counter()
-        found = accuracy(model, held_out)
+        found = accuracy(model, setup.held_out)
         validations.append(perf_counter() - start)
         return {"accuracy": found}
 
     start = perf_counter()
-    history = functrain.fit(shell, batches, loss_of, options.epochs, validate=validate, progress=progress)
+    setup, history = _trained(options, setup, validate, progress=progress)
     seconds = perf_counter() - start - sum(validations)
-    raw = accuracy(model, held_out)
-    with shell.averaged("ema"):
-        averaged = accuracy(model, held_out)
+    raw = accuracy(setup.model, setup.held_out)
+    with setup.shell.averaged("ema"):
+        averaged = accuracy(setup.model, setup.held_out)
     return Trial(options, setup, history, raw, averaged, seconds)
+
+
+def _trained(options: Options, setup: Setup, validate: Validate, *, progress: bool) -> tuple[Setup, functrain.History]:
+    """Train by the engine of the options; either way a shell holds the outcome."""
+    if setup.pure is None:
+        history = functrain.fit(
+            setup.shell, setup.batches, loss_of, options.epochs, validate=validate, progress=progress
+        )
+        return setup, history
+    history = setup.pure.train(setup.batches, options.epochs, validate, progress=progress)
+    return setup._replace(shell=setup.pure.to_shell()), history
 
 
 def accuracy(model: nn.Module, examples: Batch) -> float:

@@ -9,6 +9,7 @@ import pytest
 import functrain
 from functrain.__main__ import main
 from functrain.demo import extras
+from functrain.pure.engine import _Engine
 
 
 def test_a_short_run_ends_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,7 +35,7 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
         main(["demo", "--help"])
     assert stop.value.code == 0
     shown = capsys.readouterr().out
-    for option in ("epochs", "precision", "decay", "accumulate", "seed", "out", "device"):
+    for option in ("epochs", "precision", "decay", "accumulate", "seed", "out", "device", "engine"):
         assert f"--{option}" in shown
 
 
@@ -66,6 +67,22 @@ def test_an_interrupted_run_says_how_far_it_came(
     told = capsys.readouterr().err
     assert "interrupted after 0 steps and 0 batches; nothing was written to" in told
     assert not (tmp_path / "out").exists()
+
+
+def test_an_interrupted_pure_run_says_how_far_it_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C in the third batch: the pure state knows that one step was made of two batches."""
+    step = _Engine.step
+
+    def interrupted(engine: _Engine, state: functrain.TrainState, batch: object) -> functrain.TrainState:
+        if state.clock.batch == 2:
+            raise KeyboardInterrupt
+        return step(engine, state, batch)
+
+    monkeypatch.setattr(_Engine, "step", interrupted)
+    assert main(["demo", "--engine", "pure", "--out", str(tmp_path / "out")]) == 130
+    assert "interrupted after 1 steps and 2 batches; nothing was written to" in capsys.readouterr().err
 
 
 @pytest.mark.slow

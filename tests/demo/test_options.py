@@ -27,8 +27,8 @@ def test_nothing_given_is_the_default(parser: ArgumentParser) -> None:
 
 def test_every_option_arrives(parser: ArgumentParser) -> None:
     """Each option sets its field, in the field's type."""
-    line = "--epochs 3 --precision fp16 --decay 0.5 --accumulate 4 --seed 7 --out here --device cpu"
-    expected = Options(3, "fp16", 0.5, 4, 7, Path("here"), "cpu")
+    line = "--epochs 3 --precision fp16 --decay 0.5 --accumulate 4 --seed 7 --out here --device cpu --engine pure"
+    expected = Options(3, "fp16", 0.5, 4, 7, Path("here"), "cpu", "pure")
     assert options_of(parser.parse_args(line.split())) == expected
 
 
@@ -43,6 +43,7 @@ def test_every_option_arrives(parser: ArgumentParser) -> None:
         ("--decay slow", "'slow' is not a number"),
         ("--seed -1", "-1 is not between 0 and 2**32 - 1"),
         ("--precision int8", "'int8' is none of fp32, bf16, fp16"),
+        ("--engine steam", "'steam' is none of shell, pure"),
         ("--device toaster", "no tensor can be made on 'toaster'"),
     ],
 )
