@@ -109,7 +109,7 @@ class Functional:
         tensors = filled(self._params, params, "params")
         tensors |= filled(self._buffers, _tree.map_leaves(torch.clone, taken_in(buffers or {})), "buffers")
         with self._drawing(rng):
-            loss = explained(functional_call, self._whole, tensors, (batch,), tie_weights=False)
+            loss = explained("the loss", functional_call, self._whole, tensors, (batch,), tie_weights=False)
         # functional_call puts into the mapping what a forward has assigned.
         after = {key: {name: tensors[at[0]] for name, at in held.items()} for key, held in self._buffers.items()}
         return loss, handed_out(FrozenMap(after))

@@ -36,7 +36,7 @@ def called(
     names, copies = handed_out(params), _tree.map_leaves(torch.clone, buffers)
     held = handed_out(copies)
     try:
-        result = explained(loss_fn, names, held, batch, *noise)
+        result = explained("the loss", loss_fn, names, held, batch, *noise)
     except KeyError as error:
         _tell_names(error, {"params": names, "buffers": held})
         raise

@@ -11,6 +11,7 @@ from torch import Tensor
 from functrain import _tree
 from functrain._errors import StructureError
 from functrain._tree import FrozenMap, freeze, thaw
+from functrain.pure.errors import explained
 from functrain.pure.protocol import Optimizer
 
 PAIR = 2
@@ -80,7 +81,7 @@ def adapted(init: Callable[..., Any], update: Callable[..., Any]) -> Optimizer:
     call = _convention(update)
 
     def updates_of(grads: Any, state: Any, params: Any) -> tuple[Any, Any]:
-        updates, new = call(thaw(grads), thaw(state), thaw(params))
+        updates, new = explained("the optimizer", call, thaw(grads), thaw(state), thaw(params))
         return _aligned(updates, params), _same_structure(freeze(new), state)
 
     def step(grads: Any, state: Any, params: Any) -> tuple[Any, Any]:
@@ -128,13 +129,19 @@ def _aligned(updates: Any, params: FrozenMap[Any]) -> FrozenMap[Any]:
     """Return updates in the order of the parameters.
 
     Raises:
-        StructureError: a parameter without an update.
+        StructureError: a parameter without an update of its shape.
     """
-    try:
-        found = {model: {name: updates[model][name] for name in held} for model, held in params.items()}
-    except (KeyError, TypeError) as error:
-        msg = f"update of the optimizer must return (updates, state), updates shaped like grads; got {_kind(updates)}"
-        raise StructureError(msg) from error
+    found: dict[str, dict[str, Tensor]] = {}
+    for model, held in params.items():
+        given: Any = cast("Mapping[str, Any]", updates).get(model, {}) if isinstance(updates, Mapping) else {}
+        for name, leaf in held.items():
+            if name not in given or getattr(given[name], "shape", None) != leaf.shape:
+                msg = (
+                    "update of the optimizer must return (updates, state), updates of the names and shapes of grads; "
+                    f'there is none of shape {tuple(leaf.shape)} for ["{model}"]["{name}"]'
+                )
+                raise StructureError(msg)
+            found.setdefault(model, {})[name] = given[name]
     return FrozenMap(found)
 
 
