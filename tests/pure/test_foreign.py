@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+import torchopt
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -14,8 +15,6 @@ from torch import Tensor
 from functrain import ClipNorm, SkipNonFinite, StructureError, _tree, pure
 from functrain.pure.pairs import as_optimizers
 from tests.pure.optimizing import drawn, furthest, gradients, pure_path
-
-torchopt: Any = pytest.importorskip("torchopt")
 
 STARTS = {name: torch.randn(shape, dtype=torch.float64) for name, shape in (("w", (3,)), ("a", (2, 2)))}
 LOSSES = torch.tensor([1.0, float("nan"), -2.0, 0.5], dtype=torch.float64)
