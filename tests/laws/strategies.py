@@ -12,8 +12,8 @@ from functrain import UPDATE_STAGES, ClipValue, Hook, Outcome, Pipeline, Stage, 
 from functrain._tree import FrozenMap
 from functrain._wrapper import innermost
 from functrain.hooks import LIBRARY
+from tests.laws.configured import library_hooks
 from tests.laws.forms import Form, cloned, in_form
-from tests.laws.library import library_hooks
 from tests.laws.states import bare_states
 from tests.laws.synthetic import synthetic_hooks
 

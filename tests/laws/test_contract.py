@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from functrain import Hook
 from functrain.hooks import LIBRARY
 from tests.laws import laws
+from tests.laws.configured import library_hooks
 from tests.laws.laws import Law
-from tests.laws.library import library_hooks
 from tests.laws.strategies import pipelines, scenes
 
 LAWS = [laws.CONTRACT, laws.LOCALITY]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from functrain import Hook, pure
 from functrain._wrapper import innermost
 from functrain.hooks import LIBRARY
-from tests.laws.library import library_hooks
+from tests.laws.configured import library_hooks
 from tests.pure.twins import Batch, Twins
 
 Plan = tuple[Callable[[], nn.Module], Callable[[Any], Any], Any, float]
