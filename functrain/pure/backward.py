@@ -38,10 +38,12 @@ def backward(pipeline: Pipeline, loss_fn: Callable[..., Any], state: TrainState,
         params = _tree.map_leaves(gated, params)
 
     def final_loss(live: FrozenMap[Any]) -> tuple[Tensor, _Found]:
-        found = _folded(pipeline, loss_fn, state.replace(params=live))
+        whole = FrozenMap({model: held | live[model] for model, held in params.items()})
+        found = _folded(pipeline, loss_fn, state.replace(params=whole))
         return _as_wanted(found.state), found
 
-    grads, found = torch.func.grad(final_loss, has_aux=True)(params)
+    trained = FrozenMap({model: {name: params[model][name] for name in held} for model, held in state.grads.items()})
+    grads, found = torch.func.grad(final_loss, has_aux=True)(trained)
     losses = {name: _kept(getattr(found.state, name), state.loss, differentiable) for name in ("loss", "raw_loss")}
     after = found.state.replace(params=state.params, batch=state.batch, **losses)
     entered = _entered(after, grads)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from functrain import _tree
 from functrain._clock import any_of
+from functrain._owners import Owners
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
 from functrain.pure.numbers import is_number, tensored
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 def to_pure(state: TrainState, applier: Applier) -> TrainState:
     """Return a shell's state in the form of the pure engine: copies, numbers as tensors, optimizer state included.
 
-    A parameter without a gradient gets one of zeros. The learning rate becomes the number that it is now: give the
-    pure optimizer a schedule where a scheduler should go on.
+    A parameter without a gradient gets one of zeros, a frozen one none. The learning rate becomes the number that it
+    is now: give the pure optimizer a schedule where a scheduler should go on.
 
     Raises:
         ValueError: an optimizer that has no pure counterpart.
@@ -36,10 +37,11 @@ def to_pure(state: TrainState, applier: Applier) -> TrainState:
     }
     grads = {
         model: {name: state.grads[model].get(name, torch.zeros_like(leaf)) for name, leaf in held.items()}
-        for model, held in state.params.items()
+        for model, held in _trained(applier).items()
     }
     hyper = {key: {"0": numbers_of(memory)} for key, memory in opt.items()}
     whole = state.replace(opt=FrozenMap(opt), grads=FrozenMap(grads), hyper=FrozenMap(hyper), batch=FrozenMap())
+    whole = whole.replace(owners=Owners(owned))
     device = next((leaf.device for leaf in _tree.leaves(state.params)), None)
     return tensored(_tree.map_leaves(_copied, whole.replace(donated=False)), device)
 
@@ -49,9 +51,16 @@ def _copied(leaf: Any) -> Any:
 
 
 def _places(applier: Applier, key: str) -> dict[tuple[str, str], Tensor]:
-    """Return the live parameters of an optimizer by model and name."""
+    """Return the live parameters of an optimizer by model and name, without those that are frozen."""
+    live = _trained(applier)
+    table = applier.optimizers.owners.table[key]
+    return {(model, name): live[model][name] for model, name in table if name in live[model]}
+
+
+def _trained(applier: Applier) -> dict[str, dict[str, Tensor]]:
+    """Return the live parameters that are trained, by model and name."""
     live = applier.models.live
-    return {(model, name): live[model][name] for model, name in applier.optimizers.owners.table[key]}
+    return {model: {name: leaf for name, leaf in held.items() if leaf.requires_grad} for model, held in live.items()}
 
 
 def to_shell(

@@ -7,6 +7,7 @@ from functools import reduce
 from typing import Any
 
 import torch
+from torch import nn
 
 from functrain import _scaler, _tree
 from functrain._clock import Clock
@@ -37,17 +38,18 @@ def first_state(
         ValueError: a parameter that two optimizers select.
     """
     weights = taken_in(params)
+    trained = _trained(weights)
     held = taken_in(buffers) if buffers else FrozenMap(dict.fromkeys(weights, FrozenMap[Any]()))
     if copies:
         weights, held = _tree.map_leaves(_copied, weights), _tree.map_leaves(_copied, held)
-    owners = _owners(optimizers, weights)
+    owners = _owners(optimizers, trained)
     loss = torch.full((), float("nan"), dtype=_loss_dtype(weights), device=_device(weights))
     state = TrainState(
         loss=loss,
         raw_loss=loss.clone(),
         params=weights,
         buffers=held,
-        grads=_tree.map_leaves(torch.zeros_like, weights),
+        grads=_tree.map_leaves(torch.zeros_like, trained),
         clock=Clock(optimizer_steps=FrozenMap(dict.fromkeys(optimizers, 0))),
         stepped=FrozenMap(dict.fromkeys(optimizers, False)),
         rng=torch.tensor(seed, dtype=torch.int64, device=_device(weights)),
@@ -59,6 +61,17 @@ def first_state(
     state = state.replace(opt=opt, hyper=hyper_of(optimizers, opt))
     # Each leaf a tensor of its own: one tensor at two places would make a compiled step compile again.
     return _tree.map_leaves(torch.clone, tensored(pipeline.prepared(state), state.rng.device))
+
+
+def _trained(weights: FrozenMap[Any]) -> FrozenMap[Any]:
+    """Return the parameters that are trained: all but the frozen ones of a module, ``requires_grad=False``."""
+    return FrozenMap(
+        {model: {name: leaf for name, leaf in held.items() if not _frozen(leaf)} for model, held in weights.items()}
+    )
+
+
+def _frozen(leaf: torch.Tensor) -> bool:
+    return isinstance(leaf, nn.Parameter) and not leaf.requires_grad
 
 
 def _copied(leaf: torch.Tensor) -> torch.Tensor:

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from functrain import pure
+from functrain import EMA, Accumulate, ClipNorm, FrozenMap, Hook, Shell, pure
 from tests.pure.modules import Leaving, Tied, content, normed
+from tests.pure.optimizing import furthest
 
 X, Y = torch.randn(6, 3, dtype=torch.float64), torch.randn(6, 1, dtype=torch.float64)
 
@@ -94,6 +95,32 @@ def test_a_tied_buffer_stays_tied() -> None:
     )
     assert float(loss) == 2.0
     assert after == {"a": 2.0}
+
+
+HOOKS: tuple[Hook, ...] = (Accumulate(every=2), ClipNorm(max_norm=0.1), EMA(decay=0.5))
+
+
+def test_a_frozen_parameter_stays_as_it_is_in_both_interpreters() -> None:
+    """It is there to be averaged and read, has no gradient and no decay, and stays frozen across the bridge."""
+    module, twin = normed(), normed()
+    for each in (module, twin):
+        each.get_parameter("0.weight").requires_grad_(False)
+    start = module.get_parameter("0.weight").clone()
+    loss_fn = pure.functional(module, nn.MSELoss())
+    init, step, _ = pure.train_step(loss_fn, pure.sgd(0.1, momentum=0.9, weight_decay=0.5), HOOKS)
+    shell = Shell(twin, torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9, weight_decay=0.5), HOOKS)
+    state = init(pure.parameters(module), pure.buffers(module))
+    for place in range(8):
+        state = step(state, (X, Y))
+        with shell.batch():
+            shell.update(nn.functional.mse_loss(twin(X), Y))
+        if place == 3:
+            state = shell.to_pure()
+    assert "0.weight" not in state.grads["main"]
+    assert torch.equal(state.params["main"]["0.weight"], start)
+    assert furthest(state.params, shell.state.params) < 1e-12
+    averages = ({"main": each.hooks["ema"]["shadow"]} for each in (state, shell.state))
+    assert furthest(*map(FrozenMap, averages)) < 1e-12
 
 
 def test_several_inputs_go_before_the_target() -> None:
