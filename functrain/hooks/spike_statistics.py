@@ -47,7 +47,7 @@ class FixedLimit(Statistic):
     """
 
     # Every number but NaN is at least minus infinity: a NaN would make a spike of everything.
-    limit_value: Annotated[float, Field(alias="limit", ge=-math.inf)]
+    limit_value: Annotated[float, Field(ge=-math.inf)] = Field(alias="limit")
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         """Show the limit by the name under which it is given."""
