@@ -1,4 +1,4 @@
-"""The command line: ``functrain demo``."""
+"""The command line: ``functrain demo`` and ``functrain sweep``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 
 from functrain.demo.command import add_demo
+from functrain.demo.sweep_command import add_sweep
 
 INTERRUPTED = 130
 """The exit status of what Ctrl-C ended, by the custom of shells: 128 and the number of the signal."""
@@ -19,6 +20,7 @@ def build_parser() -> ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     add_demo(commands)
+    add_sweep(commands)
     return parser
 
 

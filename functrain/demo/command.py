@@ -27,19 +27,26 @@ def add_demo(commands: Any) -> None:
 
 def demo(arguments: Namespace) -> int:
     """Run the demo, or say what it needs; return the exit status."""
-    if missing := missing_extras():
-        print(remedy(missing), file=sys.stderr)
+    if lacking("demo"):
         return 1
     from rich.console import Console  # only now is it known to be there
 
     from functrain.demo.poison import RunTooShortError
 
     try:
-        show(options_of(arguments), Console())
+        show(options_of(arguments, Options), Console())
     except RunTooShortError as error:
         print(f"functrain demo: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def lacking(command: str) -> bool:
+    """Tell whether something is missing that a command imports; say what, and how to get it."""
+    missing = missing_extras()
+    if missing:
+        print(remedy(missing, command), file=sys.stderr)
+    return bool(missing)
 
 
 def show(options: Options, console: Console) -> None:

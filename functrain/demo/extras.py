@@ -22,7 +22,7 @@ def missing_extras() -> list[str]:
     return [distribution for module, distribution in DISTRIBUTIONS.items() if find_spec(module) is None]
 
 
-def remedy(missing: list[str]) -> str:
+def remedy(missing: list[str], command: str = "demo") -> str:
     """Return the sentence that says what to install.
 
     >>> print(remedy(["rich"]))
@@ -30,4 +30,4 @@ def remedy(missing: list[str]) -> str:
     """
     verb = "is" if len(missing) == 1 else "are"
     needed = " and ".join(missing)
-    return f'functrain demo needs {needed}, which {verb} not installed here: run  pip install "functrain[demo]"'
+    return f'functrain {command} needs {needed}, which {verb} not installed here: run  pip install "functrain[demo]"'

@@ -6,6 +6,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -33,6 +34,23 @@ class Options:
     def to_json(self) -> dict[str, int | float | str]:
         """Return the settings as JSON can hold them."""
         return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """The settings of one sweep.
+
+    >>> SweepOptions().epochs
+    4
+    """
+
+    epochs: int = 4
+    seed: int = 0
+    out: Path = Path("functrain-sweep")
+    device: str = "cpu"
+
+
+Settings = TypeVar("Settings", Options, SweepOptions)
 
 
 def whole(text: str) -> int:
@@ -108,26 +126,26 @@ READERS: dict[str, tuple[Callable[[str], object], str]] = {
     "decay": (decay, "how much of the averaged weights each step keeps: at least 0, below 1"),
     "accumulate": (positive, "micro-batches in one optimizer step"),
     "seed": (seed, "decides the split, the first weights and the order of the images"),
-    "out": (Path, "folder for the plot, the weights and the summary"),
+    "out": (Path, "folder for the files that are written"),
     "device": (device, "where to train, as torch names it"),
     "engine": (engine, f"what trains, one of {', '.join(ENGINES)}; the outcome is the same"),
 }
 
 
-def add_options(parser: ArgumentParser) -> None:
+def add_options(parser: ArgumentParser, of: type[Options | SweepOptions] = Options) -> None:
     """Give a parser one option for each field, with the field's default.
 
     >>> parser = ArgumentParser()
     >>> add_options(parser)
-    >>> options_of(parser.parse_args(["--epochs", "3"])).epochs
+    >>> options_of(parser.parse_args(["--epochs", "3"]), Options).epochs
     3
     """
-    for field in fields(Options):
+    for field in fields(of):
         reader, told = READERS[field.name]
         told += " (default: %(default)s)"
         parser.add_argument(f"--{field.name}", type=reader, default=field.default, help=told)
 
 
-def options_of(arguments: Namespace) -> Options:
+def options_of(arguments: Namespace, of: type[Settings]) -> Settings:
     """Return what was parsed as options."""
-    return Options(**{field.name: getattr(arguments, field.name) for field in fields(Options)})
+    return of(**{field.name: getattr(arguments, field.name) for field in fields(of)})

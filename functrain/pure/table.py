@@ -150,11 +150,13 @@ class SweepTable:
 
     def __rich__(self) -> Table:
         """Return the table as a console of rich shows it."""
+        from rich import box
         from rich.table import Table
 
-        table = Table()
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for name in self.rows[0]:
-            table.add_column(name, justify="right")
+            head = name.replace(".", ".\n").replace("_", "_\n")  # narrow, so that ten columns fit on a terminal
+            table.add_column(head, justify="right", no_wrap=True)
         for row in self.rows:
             table.add_row(*map(shown, row.values()), style="dim" if row["dead"] else None)
         return table

@@ -22,14 +22,14 @@ def test_every_option_has_a_reader() -> None:
 
 def test_nothing_given_is_the_default(parser: ArgumentParser) -> None:
     """An empty command line gives the default options."""
-    assert options_of(parser.parse_args([])) == Options()
+    assert options_of(parser.parse_args([]), Options) == Options()
 
 
 def test_every_option_arrives(parser: ArgumentParser) -> None:
     """Each option sets its field, in the field's type."""
     line = "--epochs 3 --precision fp16 --decay 0.5 --accumulate 4 --seed 7 --out here --device cpu --engine pure"
     expected = Options(3, "fp16", 0.5, 4, 7, Path("here"), "cpu", "pure")
-    assert options_of(parser.parse_args(line.split())) == expected
+    assert options_of(parser.parse_args(line.split()), Options) == expected
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_a_function_of_the_final_state_is_a_column(table: pure.SweepTable, max_l
 def test_the_text_has_a_line_per_lane(table: pure.SweepTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawn by rich where there is rich, aligned columns where there is none."""
     drawn = str(table)
-    assert all(name in drawn for name in table.rows[0])
+    assert all(name.split("_")[-1] in drawn for name in table.rows[0])
     assert drawn.count("1e+200") == 2
     monkeypatch.setattr(tables, "find_spec", lambda _: None)
     lines = str(table).splitlines()
@@ -111,11 +111,13 @@ def test_the_text_has_a_line_per_lane(table: pure.SweepTable, monkeypatch: pytes
 
 
 def test_a_console_of_rich_shows_it(table: pure.SweepTable) -> None:
-    """Printing the table itself gives a table."""
-    console = Console(width=120, color_system=None)
+    """Printing the table itself gives a table, of which a terminal of 80 columns cuts nothing off."""
+    console = Console(width=80, color_system=None)
     with console.capture() as capture:
         console.print(table)
-    assert "mean_loss" in capture.get()
+    shown = capture.get()
+    assert "batches" in shown
+    assert "…" not in shown
 
 
 def test_its_repr_is_one_line(table: pure.SweepTable) -> None:
