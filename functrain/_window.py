@@ -50,6 +50,10 @@ class Window(_tree.Record):
         """Return the window after the backward of a micro-batch."""
         return self.replace(entered=self.entered + 1, total=self.total + self.weight)
 
+    def cleared(self) -> Window:
+        """Return the window after its gradients were cleared: what had entered is gone, what was decided stays."""
+        return self.replace(entered=self.entered * 0, total=self.total * 0)
+
     def emptied(self) -> Window:
         """Return the window with nothing in it."""
         return self.replace(entered=0, total=0.0, weighted=False)

@@ -82,7 +82,7 @@ class _Engine:
         """Run one micro-batch."""
         state = state if self.differentiable else _tree.map_leaves(_detached, state)
         state, clears = self.fire(self._opened(state, batch), Stage.BEFORE_BATCH)
-        state = select(clears, lambda: _cleared(state), lambda: state)
+        state = select(clears, lambda: _cleared(state).replace(window=state.window.cleared()), lambda: state)
         state = backward(self.pipeline, self.loss_fn, state, differentiable=self.differentiable)
         state = self._updated(state)
         return self._finished(state, presented=True).replace(batch=FrozenMap())

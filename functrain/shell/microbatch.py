@@ -74,7 +74,8 @@ class MicroBatch:
         proceed = driver.fire(Stage.BEFORE_BATCH)
         driver.state, clears = resolved(driver.state, Stage.BEFORE_BATCH, proceed)
         if clears:
-            driver.state = driver.applier.zero_grad(driver.state)
+            state = driver.applier.zero_grad(driver.state)
+            driver.state = state.replace(window=state.window.cleared())
         if driver.pipeline.may_drop:
             self._buffers = driver.applier.models.saved_buffers()
         self._enter_autocast()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from functrain import Hook, pure
+from functrain import Accumulate, Hook, SkipNonFinite, pure, when
 from functrain._wrapper import innermost
 from functrain.hooks import LIBRARY
 from tests.laws.configured import library_hooks
@@ -96,3 +96,15 @@ def happen(twins: Twins, event: str, place: int, optimizer: Callable[[Any], Any]
         twins.swap(optimizer)
     else:
         twins.run(batch_of(event, place))
+
+
+def test_what_was_cleared_has_not_entered() -> None:
+    """Where gradients are cleared in mid-window, nothing of it counts: a dropped boundary then steps in neither."""
+    optimizer, twin, _ = sgd(momentum=0.9, weight_decay=0.1)
+    torch.manual_seed(0)
+    sometimes = when(lambda state: state.clock.batch % 2 == 1, Accumulate(every=2))
+    twins = Twins(mlp(), optimizer, twin, [sometimes, SkipNonFinite(max_consecutive=None)])
+    for place, event in enumerate(["fine", "fine", "nan", "fine"]):
+        happen(twins, event, place, optimizer)
+        assert twins.differences() == []
+    assert (twins.shell.state.clock.skipped, twins.shell.state.clock.step) == (1, 1)
