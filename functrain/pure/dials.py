@@ -28,7 +28,7 @@ def dials(state: TrainState) -> dict[str, Path]:
     >>> from functrain import ClipNorm, pure
     >>> init, _, _ = pure.train_step(lambda p, b, x: p["w"] * x, pure.sgd(0.1), ClipNorm(max_norm=1.0))
     >>> sorted(dials(init({"w": torch.zeros(())})))[:3]
-    ['dampening', 'hooks.clip.max_norm', 'lr']
+    ['hooks.clip.max_norm', 'lr', 'opt.main.lr']
     """
     found = {".".join(("hooks", *path)): ("hooks", *path) for path in _numbers(state.hooks)}
     rules = {key: list(held["0"]) for key, held in state.hyper.items()}

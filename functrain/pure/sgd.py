@@ -29,7 +29,7 @@ def sgd(
 
     Args:
         lr: a number, or a function of the count of steps.
-        momentum: what the buffer keeps per step.
+        momentum: what the buffer keeps per step; at 0 there is no buffer, and nothing that a sweep could set.
         dampening: what the buffer does not take in of a gradient.
         weight_decay: L2 penalty, added to the gradient.
         nesterov: look ahead by one momentum step.
@@ -51,7 +51,8 @@ def sgd(
         raise ValueError(msg)
     keeps = not (isinstance(momentum, float | int) and momentum == 0)
     numbers = {} if callable(lr) else {"lr": lr}
-    numbers |= {"momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
+    numbers |= {"momentum": momentum, "dampening": dampening} if keeps else {}
+    numbers |= {"weight_decay": weight_decay}
 
     def init(params: Any) -> Any:
         reals = {key: real(value) for key, value in numbers.items()}

@@ -29,11 +29,9 @@ class Layout(NamedTuple):
     counted: bool
 
 
-SGD_NUMBERS = ("lr", "momentum", "dampening", "weight_decay")
-
-
 def _sgd_numbers(group: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: group[name] for name in SGD_NUMBERS}
+    moving = ("momentum", "dampening") if group["momentum"] else ()
+    return {name: group[name] for name in ("lr", *moving, "weight_decay")}
 
 
 def _adam_numbers(group: Mapping[str, Any]) -> dict[str, Any]:

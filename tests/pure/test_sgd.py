@@ -108,6 +108,13 @@ def test_an_infinite_weight_without_a_penalty_stays_infinite() -> None:
     assert optimizer.step(grads, optimizer.init(start), start)[0]["main"]["w"].isinf()
 
 
+def test_without_momentum_there_is_nothing_to_sweep_of_it() -> None:
+    """No buffer is kept, so a momentum that is set later could do nothing: it is no number of the state."""
+    assert pure.sgd(0.1).hyper == ("lr", "weight_decay")
+    assert pure.sgd(0.1, momentum=0.9).hyper == ("lr", "momentum", "dampening", "weight_decay")
+    assert pure.sgd(lambda _: 0.1).hyper == ("weight_decay",)
+
+
 @pytest.mark.parametrize("wrong", [{"momentum": 0.0}, {"momentum": 0.9, "dampening": 0.1}])
 def test_nesterov_needs_a_momentum_and_no_dampening(wrong: dict[str, float]) -> None:
     """What torch refuses is refused."""

@@ -87,7 +87,7 @@ def test_an_unknown_key_lists_what_there_is(key: Any) -> None:
         swept(clipped(), {key: [0.1]}, ONE)
     said = str(raised.value)
     assert f"nothing to sweep under {key!r}" in said
-    assert all(f"'{known}'" in said for known in ("seed", "lr", "opt.main.lr", "momentum", "hooks.clip.max_norm"))
+    assert all(f"'{known}'" in said for known in ("seed", "lr", "opt.main.lr", "weight_decay", "hooks.clip.max_norm"))
 
 
 def test_a_near_miss_is_recognised() -> None:
@@ -99,7 +99,7 @@ def test_a_near_miss_is_recognised() -> None:
 def test_a_rate_by_schedule_is_no_number() -> None:
     """With a schedule there is no learning rate to set; the other numbers are there."""
     run = pure.train_step(lambda params, _, x: params["w"] * x, pure.sgd(pure.warmup_cosine(1.0, 1, 2)), [])
-    with pytest.raises(KeyError, match=r"nothing to sweep under 'lr'.*'momentum'"):
+    with pytest.raises(KeyError, match=r"nothing to sweep under 'lr'.*'weight_decay'"):
         swept(run, {"lr": [0.1]}, ONE)
 
 
