@@ -45,7 +45,9 @@ def warmup_cosine(peak: float, warmup: int, total: int, floor: float = 0.0) -> S
     def schedule(step: Tensor) -> Tensor:
         rise = (step + 1).double() / max(warmup, 1)
         progress = ((step - warmup).double() / max(total - warmup, 1)).clamp(0.0, 1.0)
-        fall = floor + (peak - floor) * (1.0 + torch.cos(torch.pi * progress)) / 2.0
+        # A lerp is exact at both ends, where floor + (peak - floor) * 1 may round past the peak.
+        top, bottom = torch.full_like(progress, peak), torch.full_like(progress, floor)
+        fall = torch.lerp(top, bottom, (1.0 - torch.cos(torch.pi * progress)) / 2.0)
         return torch.where(step < warmup, peak * rise, fall)
 
     return schedule
