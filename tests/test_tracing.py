@@ -36,8 +36,8 @@ from functrain._clock import Clock
 from functrain._owners import Owners
 from functrain._wrapper import innermost
 from functrain.hooks import LIBRARY
-from tests.laws.configured import finite_loss, tokens
-from tests.laws.forms import assert_same, in_form
+from functrain.testing.forms import assert_same, in_form
+from functrain.testing.library import finite_loss, tokens
 
 UPDATES = [stage for stage in Stage if stage in UPDATE_STAGES]
 PIPELINE = fold(

@@ -11,8 +11,8 @@ from pydantic import SkipValidation
 from functrain import GATED_STAGES, Hook, Outcome, Stage, TrainState, fold
 from functrain._select import Flag
 from functrain._wrapper import CONTRACT, Wrapper
-from tests.laws.forms import assert_same, cloned, in_form
-from tests.laws.strategies import Scene
+from functrain.testing.forms import assert_same, cloned, in_form
+from functrain.testing.scene import Scene
 
 
 class Spy(Wrapper):

@@ -13,8 +13,8 @@ from functrain import EMA, Pipeline, Stage, TrainState
 from functrain._state import FIELDS, STATIC
 from functrain._tree import FrozenMap, leaves, paths, structure
 from functrain._wrapper import innermost
-from tests.laws.forms import assert_same, cloned, in_form
-from tests.laws.strategies import Scene
+from functrain.testing.forms import assert_same, cloned, in_form
+from functrain.testing.scene import Scene
 
 STEP, AFTER = Stage.DO_OPTIMIZER_STEP, Stage.AFTER_OPTIMIZER_STEP
 
@@ -120,7 +120,7 @@ def check_veto_safety(scene: Scene) -> None:
         before = cloned(in_form(scene.state, scene.form))
         assert_same((before.params, before.grads), (after.params, after.grads), "a vetoed step changed")
         for ran in (False, True):
-            stepped = {key: ran and key == "b" for key in scene.state.stepped}
+            stepped = {key: ran and key == "head" for key in scene.state.stepped}
             state = scene.state.replace(stepped=stepped)
             _check_shadows(scene, state, will_skip=not any(stepped.values()), donated=donated)
 

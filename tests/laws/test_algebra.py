@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from functrain import Hook, Shell, SkipLimitError, Stage, hook
+from functrain.testing.pipelines import pipelines
+from functrain.testing.scene import Scene, scenes
 from tests.laws import algebra
 from tests.laws.laws import Law
-from tests.laws.strategies import Scene, pipelines, scenes
 
 LAWS = [
     Law("L10 monoid", "fold() is the unit, + is associative, order is the stable sort", algebra.check_monoid),

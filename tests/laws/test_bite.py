@@ -12,9 +12,9 @@ from torch import Tensor
 import functrain
 from functrain import EMA, FrozenMap, Hook, Outcome, Stage, TrainState, fold
 from functrain._owners import Owners
+from functrain.testing.scene import Scene
 from tests.laws import algebra, laws
 from tests.laws.laws import Law
-from tests.laws.strategies import Scene
 
 STEP, AFTER = Stage.DO_OPTIMIZER_STEP, Stage.AFTER_OPTIMIZER_STEP
 Break = Callable[[TrainState, Stage, Any], Any]

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from functrain import Hook
 from functrain.hooks import LIBRARY
+from functrain.testing.library import library_hooks
+from functrain.testing.pipelines import pipelines
+from functrain.testing.scene import scenes
 from tests.laws import laws
-from tests.laws.configured import library_hooks
 from tests.laws.laws import Law
-from tests.laws.strategies import pipelines, scenes
 
 LAWS = [laws.DONATION, laws.FORMS]
 

@@ -26,9 +26,9 @@ from functrain import (
 )
 from functrain._foreach import multiply_, scaled
 from functrain._window import Window
+from functrain.testing.forms import in_form
+from functrain.testing.scene import Scene
 from tests.laws import laws
-from tests.laws.forms import in_form
-from tests.laws.strategies import Scene
 
 STEP, AFTER = Stage.DO_OPTIMIZER_STEP, Stage.AFTER_OPTIMIZER_STEP
 INF = float("inf")

@@ -14,8 +14,8 @@ from functrain import _scaler as scaler
 from functrain._clock import Clock
 from functrain._window import Window
 from functrain.hooks.accumulate import power_of_two
-from tests.laws.forms import as_tensor, assert_same, in_form
-from tests.laws.states import clocks, scalers, windows
+from functrain.testing.counters import clocks, scalers, windows
+from functrain.testing.forms import as_tensor, assert_same, in_form
 
 KEYS = ("a", "b")
 FACTORS = st.sampled_from([0.1, 0.5, 1.5, 2.0, 3.0, 2.0**40])

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from functrain import Accumulate, Hook, SkipNonFinite, pure, when
 from functrain._wrapper import innermost
 from functrain.hooks import LIBRARY
-from tests.laws.configured import library_hooks
+from functrain.testing.library import library_hooks
 from tests.pure.twins import Batch, Twins
 
 Plan = tuple[Callable[[], nn.Module], Callable[[Any], Any], Any, float]

@@ -25,7 +25,8 @@ class Synthetic(Hook):
 
     def init(self, state: TrainState) -> Any:  # noqa: ARG002 - needs nothing of it
         """Keep a counter and an empty mapping."""
-        return FrozenMap({"count": 0, "nothing": FrozenMap()})
+        nothing: dict[str, int] = {}
+        return FrozenMap({"count": 0, "nothing": nothing})
 
     def update(self, state: TrainState, stage: Stage, will_skip: Flag) -> Outcome:
         """Move what the habits say, then vote."""

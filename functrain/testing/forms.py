@@ -31,7 +31,11 @@ def in_form(tree: Any, form: Form) -> Any:
 
 def cloned(tree: Any) -> Any:
     """Return a tree that shares no tensor, and no mapping, with the original."""
-    return map_leaves(lambda leaf: leaf.detach().clone() if isinstance(leaf, Tensor) else leaf, tree)
+    return map_leaves(_copied, tree)
+
+
+def _copied(leaf: Any) -> Any:
+    return leaf.detach().clone() if isinstance(leaf, Tensor) else leaf
 
 
 def bits(leaf: Any) -> Any:
@@ -47,8 +51,8 @@ def bits(leaf: Any) -> Any:
     plain = torch.view_as_real(leaf.detach().resolve_conj()) if leaf.is_complex() else leaf.detach()
     if plain.is_floating_point():
         plain = torch.where(plain.isnan(), torch.full_like(plain, float("nan")), plain)
-    content = plain.contiguous().reshape(-1).view(torch.uint8).tolist() if plain.numel() else []
-    return leaf.dtype, tuple(leaf.shape), content
+    raw: Any = plain.contiguous().reshape(-1)
+    return leaf.dtype, tuple(leaf.shape), bytes(raw.view(torch.uint8).tolist()) if raw.numel() else b""
 
 
 def differing(first: Any, second: Any) -> Iterator[str]:

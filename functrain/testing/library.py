@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -30,6 +30,9 @@ from functrain import (
     prioritized,
     when,
 )
+from functrain.hooks import LIBRARY
+from functrain.testing.checking import check_options, strategy
+from functrain.testing.synthetic import synthetic_hooks
 
 LIMITS = st.sampled_from([0.0, 0.1, 1.0, 3.0, 1e30, float("inf")])
 POSITIVE = st.sampled_from([1e-6, 0.01, 0.5, 2.0])
@@ -116,7 +119,27 @@ COMBINATORS: tuple[Callable[[Hook], Any], ...] = (
 
 
 @st.composite
-def library_hooks(draw: st.DrawFn, kind: type[Hook], wrapped: bool = True) -> Hook:
+def library_hooks(draw: st.DrawFn, kind: type[Hook], *, wrapped: bool = True) -> Hook:
     """Draw a hook of one class, every third time in a combinator."""
     hook = draw(HOOKS[kind])
     return draw(st.sampled_from(COMBINATORS))(hook) if wrapped and draw(st.integers(0, 2)) == 0 else hook
+
+
+@strategy(check_options)
+def hooks(draw: st.DrawFn, *, kinds: Sequence[type[Hook]] = LIBRARY, wrapped: bool = True) -> Hook:
+    """Draw a hook: one of the library with drawn configuration, or one that nobody would write and that is lawful.
+
+    Args:
+        draw: given by Hypothesis.
+        kinds: classes of the library to draw from.
+        wrapped: put every third one into a combinator.
+
+    Raises:
+        InvalidArgument: no classes.
+
+    >>> hooks(kinds=[EMA], wrapped=False)
+    hooks(kinds=[functrain.hooks.ema.EMA], wrapped=False)
+    """
+    if kinds is LIBRARY and draw(st.integers(0, 4)) == 0:
+        return draw(synthetic_hooks())
+    return draw(library_hooks(draw(st.sampled_from(kinds)), wrapped=wrapped))
