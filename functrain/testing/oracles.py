@@ -73,6 +73,7 @@ def check_compiled(
 
     Raises:
         Disagreement: with every path at which they differ, or with the number of graphs.
+        torch._dynamo.exc.Unsupported: a step that cannot be one graph; says where it breaks.
 
     >>> def step(state, batch):
     ...     return state.replace(loss=state.loss + batch)

@@ -32,6 +32,11 @@ class ShellRun:
         modules = self.applier.models.modules
         self.models: Any = modules["main"] if set(modules) == {"main"} else modules
 
+    @property
+    def shows_an_average(self) -> bool:
+        """Whether a model holds averaged weights at the moment."""
+        return self.shell._averages.active  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the same
+
     def happen(self, event: Event, place: int) -> None:
         """Let an event happen; ``place`` says with which micro-batch. What only two runs can do is nothing here."""
         if event == "flush":

@@ -21,44 +21,36 @@ COMPARED = ("params", "buffers", "window", "clock", "hooks", "vetoes", "stepped"
 """The fields of the state that both interpreters keep; of losses the value is compared, and of gradients the effect."""
 
 
-class Twins:
-    """A shell and a pure run side by side.
+class Lone:
+    """A run in a shell, which can be saved and restored; :class:`Twins` without the other one.
 
     Args:
         training: what is run.
         trigger: what drops micro-batches, if any shall be dropped.
 
-    Raises:
-        ValueError: an optimizer that has no pure counterpart, and no ``training.twin``.
-
     Attributes:
-        run: the one, in a shell.
-        state: the other, in the pure engine.
+        run: the run as it is now.
     """
 
     def __init__(self, training: Training, trigger: Trigger | None = None) -> None:
-        """Build both from the same weights."""
+        """Build the shell."""
         self.training = training.with_hooks(training.pipeline, trigger.hook) if trigger else training
         self.trigger = trigger
         self.run = ShellRun(self.training, trigger=trigger)
-        self._pure = self.training.pure(self.shell)
-        models = self.run.models
-        self.state: TrainState = self._pure.init(pure.parameters(models), pure.buffers(models), seed=training.seed)
-        self._limits = (False, False)
-        self.save()
+        self._saved: Any = None
 
     @property
     def shell(self) -> Shell:
-        """The shell of the one run."""
+        """The shell."""
         return self.run.shell
 
     @property
     def tolerance(self) -> float:
-        """How far the two may be apart after one step from the same state."""
+        """How far two interpreters may be apart after one step from the same state."""
         return tolerance_of(self.run.applier.optimizers)
 
     def happen(self, event: Event, place: int) -> None:
-        """Let an event happen to both runs; ``place`` says with which micro-batch."""
+        """Let an event happen; ``place`` says with which micro-batch."""
         batch = affected(self.training.batch(place), event)
         acts = {"flush": self.flush, "save": self.save, "restore": self.restore, "swap": self.swap}
         if event in acts:
@@ -69,15 +61,62 @@ class Twins:
             self.present(batch)
 
     def present(self, batch: Any) -> None:
-        """Run one micro-batch in both; a skip limit is raised after everything was done, so the run goes on."""
+        """Run one micro-batch; a skip limit is raised after everything was done, so the run goes on."""
+        self.run.present(batch)
+
+    def drop(self, batch: Any) -> None:
+        """Run one micro-batch that is vetoed at DO_BACKWARD."""
+        with self.trigger.dropping() if self.trigger else nullcontext():
+            self.present(batch)
+
+    def flush(self) -> None:
+        """End the epoch."""
+        self.run.flush()
+
+    def save(self) -> None:
+        """Keep the run as it is now."""
+        self._saved = self.run, self.shell.snapshot()
+
+    def restore(self) -> None:
+        """Go back to what was saved last."""
+        self.run, taken = self._saved
+        self.shell.restore(taken)
+
+    def swap(self) -> None:
+        """Go on in the other interpreter: there is none."""
+
+    def align(self) -> None:
+        """Let the other run go on from where this one is: there is none."""
+
+    def differences(self, tolerance: float = 0.0) -> Iterator[str]:  # noqa: ARG002 - there is no other run
+        """Yield nothing."""
+        yield from ()
+
+
+class Twins(Lone):
+    """A shell and a pure run side by side.
+
+    Raises:
+        ValueError: an optimizer that has no pure counterpart, and no ``training.twin``.
+
+    Attributes:
+        state: the run in the pure engine, as it is now.
+    """
+
+    def __init__(self, training: Training, trigger: Trigger | None = None) -> None:
+        """Build both from the same weights."""
+        super().__init__(training, trigger)
+        self._pure = self.training.pure(self.shell)
+        models = self.run.models
+        self.state: TrainState = self._pure.init(pure.parameters(models), pure.buffers(models), seed=training.seed)
+        self._limits = (False, False)
+        self.save()
+
+    def present(self, batch: Any) -> None:
+        """Run one micro-batch in both."""
         raised = self.run.present(batch)
         self.state = self._pure.step(self.state, batch)
         self._limits = raised, self._is_past_a_limit()
-
-    def drop(self, batch: Any) -> None:
-        """Run one micro-batch in both that is vetoed at DO_BACKWARD."""
-        with self.trigger.dropping() if self.trigger else nullcontext():
-            self.present(batch)
 
     def _is_past_a_limit(self) -> bool:
         """Ask the pure run what a shell says by itself."""
@@ -89,7 +128,7 @@ class Twins:
 
     def flush(self) -> None:
         """End the epoch in both."""
-        self.run.flush()
+        super().flush()
         self.state = self._pure.flush(self.state)
 
     def save(self) -> None:
