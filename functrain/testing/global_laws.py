@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
-
 from functrain._clock import any_of
 from functrain._fold import Pipeline
 from functrain._stage import Stage
-from functrain._tree import FrozenMap, leaves, paths
+from functrain._tree import FrozenMap, paths
 from functrain._wrapper import innermost
 from functrain.hooks.ema import EMA
 from functrain.hooks.skip import SkipNonFinite
@@ -67,19 +65,6 @@ def kept_gradients(run: ShellRun) -> Iterator[str]:
     if bool(state.window.entered) or bool(any_of(state.stepped)) or keepers:
         return
     yield from unlike(run.applier.models.gradients(), {key: {} for key in run.applier.models.modules}, "state.grads")
-
-
-def open_contexts(run: ShellRun, *, grad_mode: bool) -> Iterator[str]:
-    """Yield the contexts that were left open: autocast, gradients off or on, an average in the model."""
-    device = next((leaf.device.type for leaf in leaves(run.applier.models.params)), "cpu")
-    found = {
-        "autocast": torch.is_autocast_enabled(device),
-        "gradients": torch.is_grad_enabled(),
-        "inference mode": torch.is_inference_mode_enabled(),
-        "averaged": run.shows_an_average,
-    }
-    closed = {"autocast": False, "gradients": grad_mode, "inference mode": False, "averaged": False}
-    yield from unlike(found, closed, "contexts")
 
 
 def waits(run: ShellRun) -> bool:

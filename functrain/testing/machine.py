@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import torch
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from functrain.testing.differences import require_none
+from functrain.testing.contexts import Contexts
+from functrain.testing.differences import require_none, unlike
 from functrain.testing.events import Event
-from functrain.testing.global_laws import guarded, kept_gradients, non_finite_parameters, open_contexts, waits
+from functrain.testing.global_laws import guarded, kept_gradients, non_finite_parameters, waits
 from functrain.testing.training import Training
 from functrain.testing.watched import FAILURES, Watched
 
@@ -31,6 +31,7 @@ class TrainingMachine(RuleBasedStateMachine):
         beside_pure: run the pure engine beside the shell, and compare them; its optimizers need counterparts there.
         finite: whether parameters have to stay finite; None for: iff a SkipNonFinite is in the pipeline as it is.
 
+    >>> import torch
     >>> from functrain import SkipNonFinite
     >>> class MyMachine(TrainingMachine):
     ...     training = Training(
@@ -65,8 +66,7 @@ class TrainingMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         """Start, unless the hooks have to be drawn first."""
         super().__init__()
-        self._grad_mode = torch.is_grad_enabled()
-        self._autocast = {device: torch.is_autocast_enabled(device) for device in ("cpu", "cuda")}
+        self._contexts = Contexts()
         if self.hooks is None:
             self.start(self.training)
 
@@ -77,9 +77,7 @@ class TrainingMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Close what a fault may have left open, so that the next run is not blamed for it."""
-        torch.set_grad_enabled(self._grad_mode)
-        for device, mode in self._autocast.items():
-            torch.set_autocast_enabled(device, mode)
+        self._contexts.close()
 
     @rule(place=PLACES)
     def step(self, place: int) -> None:
@@ -176,7 +174,9 @@ class TrainingMachine(RuleBasedStateMachine):
 
     def contexts_are_closed(self) -> None:
         """Autocast, gradient mode and averages are as they were outside."""
-        require_none("contexts and closed ones", open_contexts(self.watched.run, grad_mode=self._grad_mode))
+        require_none("contexts and closed ones", self._contexts.differences())
+        shown = unlike({"shown": self.watched.run.shows_an_average}, {"shown": False}, "averages")
+        require_none("contexts and closed ones", shown)
 
 
 def _begin(self: TrainingMachine, hooks: Any) -> None:
