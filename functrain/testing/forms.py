@@ -1,15 +1,14 @@
-"""Two forms of one state: Python numbers as in the shell, 0-d tensors as in the pure engine; copies and comparisons."""
+"""Two forms of one state: Python numbers as in the shell, 0-d tensors as in the engine; and what counts of a leaf."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from functrain._tree import map_leaves, paths
+from functrain._tree import map_leaves
 
 Form = Literal["python", "tensor"]
 WIDTHS = {bool: torch.bool, int: torch.int64, float: torch.float64}
@@ -53,17 +52,3 @@ def bits(leaf: Any) -> Any:
         plain = torch.where(plain.isnan(), torch.full_like(plain, float("nan")), plain)
     raw: Any = plain.contiguous().reshape(-1)
     return leaf.dtype, tuple(leaf.shape), bytes(raw.view(torch.uint8).tolist()) if raw.numel() else b""
-
-
-def differing(first: Any, second: Any) -> Iterator[str]:
-    """Yield a line per leaf that is not bitwise the same in both trees."""
-    left, right = paths(first, ""), paths(second, "")
-    for path in dict.fromkeys((*left, *right)):
-        if path not in left or path not in right or bits(left[path]) != bits(right[path]):
-            yield f"{path}: {left.get(path, 'missing')} != {right.get(path, 'missing')}"
-
-
-def assert_same(first: Any, second: Any, what: str) -> None:
-    """Fail with every path at which two trees differ."""
-    if found := list(differing(first, second)):
-        raise AssertionError(f"{what}:\n  " + "\n  ".join(found))

@@ -10,9 +10,12 @@ from hypothesis import reject
 from hypothesis import strategies as st
 from torch import Tensor
 
-from functrain import UPDATE_STAGES, FrozenMap, Hook, Pipeline, Stage, TrainState, fold
+from functrain import UPDATE_STAGES, ClipValue, FrozenMap, Hook, Pipeline, Stage, TrainState, fold
+from functrain._wrapper import innermost
+from functrain.hooks import LIBRARY
 from functrain.testing.checking import check_options, strategy
 from functrain.testing.counters import clocks, scalers, windows
+from functrain.testing.synthetic import Synthetic
 from functrain.testing.tensors import AWKWARD, COMPLEX, ORDINARY, REAL, tensor_of
 from functrain.testing.trees import gradients, owners, param_trees
 
@@ -136,8 +139,9 @@ def with_norm(state: TrainState, norm: float | None) -> TrainState:
 
 
 def dtypes_for(members: Iterable[Hook]) -> Sequence[torch.dtype]:
-    """Return the dtypes that library hooks are drawn with: complex ones unless some member clamps."""
-    from functrain import ClipValue
-    from functrain._wrapper import innermost
+    """Return the dtypes that hooks are tried on: complex ones, too, if all of them say that they can."""
+    return COMPLEX if all(type(innermost(each)) in COMPLEX_TOO for each in members) else REAL
 
-    return REAL if any(isinstance(innermost(each), ClipValue) for each in members) else COMPLEX
+
+COMPLEX_TOO = {Hook, Synthetic, *LIBRARY} - {ClipValue}
+"""The classes that take complex gradients; who writes a hook of a real network need not."""

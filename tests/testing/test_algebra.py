@@ -11,18 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from functrain import Hook, Shell, SkipLimitError, Stage, hook
+from functrain import Hook, Shell, SkipLimitError, Stage
+from functrain.testing import Law, laws
+from functrain.testing.laws.veto import check_one_vote_more, voter_of
 from functrain.testing.pipelines import pipelines
 from functrain.testing.scene import Scene, scenes
-from tests.laws import algebra
-from tests.laws.laws import Law
 
-LAWS = [
-    Law("L10 monoid", "fold() is the unit, + is associative, order is the stable sort", algebra.check_monoid),
-    Law("L10 fold", "the fold is what calling the members one by one does", algebra.check_fold),
-    Law("L11 veto", "proceeds iff every member proceeds; will_skip only grows", algebra.check_veto),
-    Law("L12 exactly once", "each claiming hook is called once per stage, veto or not", algebra.check_exactly_once),
-]
+LAWS = [laws.MONOID, laws.FOLD, laws.VETO, laws.EXACTLY_ONCE]
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
@@ -34,17 +29,15 @@ def test_composition(law: Law, scene: Scene) -> None:
 
 def voters() -> st.SearchStrategy[Hook]:
     """Return hooks that vote and do nothing else, anywhere in the order."""
-
-    def voter(proceed: Any, priority: int) -> Hook:
-        return hook(lambda state, _stage, _skip: (state, proceed, state.loss), name="voter", priority=priority)
-
-    return st.builds(voter, st.sampled_from([True, False, torch.tensor(True), torch.tensor(False)]), st.integers(0, 60))
+    return st.builds(
+        voter_of, st.sampled_from([True, False, torch.tensor(True), torch.tensor(False)]), st.integers(0, 60)
+    )
 
 
 @given(scene=scenes(pipelines()), voter=voters())
 def test_l11_one_vote_more_never_turns_a_skip_into_a_step(scene: Scene, voter: Hook) -> None:
     """A further hook that only votes can stop an update and never start one."""
-    algebra.check_no_rescue(scene, voter)
+    check_one_vote_more(scene, voter)
 
 
 class Counted(torch.autograd.Function):

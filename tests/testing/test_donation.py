@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 
 from functrain import Hook
 from functrain.hooks import LIBRARY
+from functrain.testing import Law, laws
 from functrain.testing.library import library_hooks
 from functrain.testing.pipelines import pipelines
 from functrain.testing.scene import scenes
-from tests.laws import laws
-from tests.laws.laws import Law
 
 LAWS = [laws.DONATION, laws.FORMS]
 

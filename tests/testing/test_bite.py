@@ -12,9 +12,9 @@ from torch import Tensor
 import functrain
 from functrain import EMA, FrozenMap, Hook, Outcome, Stage, TrainState, fold
 from functrain._owners import Owners
+from functrain.testing import Law, LawViolation, laws
+from functrain.testing.breach import Breach, require_same
 from functrain.testing.scene import Scene
-from tests.laws import algebra, laws
-from tests.laws.laws import Law
 
 STEP, AFTER = Stage.DO_OPTIMIZER_STEP, Stage.AFTER_OPTIMIZER_STEP
 Break = Callable[[TrainState, Stage, Any], Any]
@@ -39,7 +39,7 @@ def bad(update: Break, **claims: Any) -> Hook:
 
 def scene(update: Break, **claims: Any) -> Scene:
     """Return a scene with a hook that breaks something."""
-    return Scene(bad(update, **claims), state(), STEP, False)
+    return Scene(bad(update, **claims), state(), STEP, will_skip=False)
 
 
 def moved(s: TrainState, field: str) -> TrainState:
@@ -104,15 +104,16 @@ BROKEN: dict[str, tuple[Law, Scene]] = {
 def test_a_broken_hook_is_caught(case: str) -> None:
     """The checker raises on a hook that breaks the law, and on the identity it does not."""
     law, broken = BROKEN[case]
-    with pytest.raises(AssertionError):
+    with pytest.raises(LawViolation) as violation:
         law.check(broken)
+    assert violation.value.law is law
     law.check(Scene(Hook(name="bad", stages=STEP), state(), STEP, False))
 
 
 class Everywhere(Hook):
     """A hook that acts outside its claims."""
 
-    def __call__(self, state: TrainState, stage: Stage, will_skip: Any) -> Outcome:  # noqa: ARG002 - part of a hook
+    def __call__(self, state: TrainState, stage: Stage, will_skip: Any) -> Outcome:
         """Act at any stage."""
         return Outcome(state.replace(loss=state.loss + 1.0), True, state.loss)
 
@@ -120,7 +121,7 @@ class Everywhere(Hook):
 class Eager(EMA):
     """An average that moves without a step."""
 
-    def update(self, state: TrainState, stage: Stage, will_skip: Any) -> Outcome:  # noqa: ARG002 - part of a hook
+    def update(self, state: TrainState, stage: Stage, will_skip: Any) -> Outcome:
         """Copy the weights."""
         slot = state.hooks[self.name] | {"shadow": state.params["main"]}
         return Outcome(state.with_slot(self.name, slot), True, state.loss)
@@ -139,8 +140,8 @@ class Shortcut(functrain.Pipeline):
 
 def test_l4_bites() -> None:
     """A hook that acts where it claims nothing is caught."""
-    with pytest.raises(AssertionError, match="another state at SETUP"):
-        laws.check_locality(Scene(Everywhere(name="bad", stages=frozenset({STEP})), state(), STEP, False))
+    with pytest.raises(LawViolation, match="another state at SETUP"):
+        laws.LOCALITY.check(Scene(Everywhere(name="bad", stages=frozenset({STEP})), state(), STEP, False))
 
 
 def test_l6_bites_for_shadows() -> None:
@@ -148,8 +149,8 @@ def test_l6_bites_for_shadows() -> None:
     eager = Eager()
     ready = fold(eager).prepared(state())
     ready = moved(ready, "params")
-    with pytest.raises(AssertionError, match="ema moved without a step"):
-        laws.check_veto_safety(Scene(eager, ready, AFTER, True))
+    with pytest.raises(LawViolation, match="a shadow moved without a step"):
+        laws.VETO_SAFETY.check(Scene(eager, ready, AFTER, True))
 
 
 @pytest.mark.parametrize("came_in", [False, True])
@@ -158,14 +159,14 @@ def test_l10_and_l11_bite(came_in: bool) -> None:
     members = [Hook(name=name).model_copy() for name in "ab"]
     veto = functrain.hook(lambda s, _g, _w: (s, False, s.loss * 2), name="veto", priority=1)
     pipeline = Shortcut(name="pipeline", hooks=(veto, *members))
-    with pytest.raises(AssertionError):
-        algebra.check_fold(Scene(pipeline, state(), Stage.DO_BACKWARD, came_in))
+    with pytest.raises(LawViolation):
+        laws.FOLD.check(Scene(pipeline, state(), Stage.DO_BACKWARD, came_in))
 
 
 def test_the_comparison_sees_signs_dtypes_and_kinds() -> None:
     """Zero and minus zero, int and bool, float32 and float64, and missing leaves differ; NaN equals NaN."""
     tree = FrozenMap({"a": torch.tensor([0.0, float("nan")]), "b": 1})
-    laws.assert_same(tree, tree | {"a": torch.tensor([0.0, float("nan")])}, "same")
+    require_same(tree, tree | {"a": torch.tensor([0.0, float("nan")])}, "same")
     for other in ({"a": torch.tensor([-0.0, float("nan")])}, {"b": True}, {"a": tree["a"].double()}, {"c": 1}):
-        with pytest.raises(AssertionError, match="other"):
-            laws.assert_same(tree, tree | other, "other")
+        with pytest.raises(Breach, match="other"):
+            require_same(tree, tree | other, "other")

@@ -26,9 +26,11 @@ from functrain import (
 )
 from functrain._foreach import multiply_, scaled
 from functrain._window import Window
+from functrain.testing import laws
+from functrain.testing.breach import require_same
 from functrain.testing.forms import in_form
+from functrain.testing.laws.aliases import storages
 from functrain.testing.scene import Scene
-from tests.laws import laws
 
 STEP, AFTER = Stage.DO_OPTIMIZER_STEP, Stage.AFTER_OPTIMIZER_STEP
 INF = float("inf")
@@ -42,8 +44,8 @@ def scene(hook: Hook, grad: Tensor, stage: Stage = STEP, will_skip: bool = False
 
 def outcomes(found: Scene) -> list[Any]:
     """Return what each way to run a scene gives; the laws say that they agree, and are asked."""
-    laws.check_donation(found)
-    laws.check_forms(found)
+    laws.DONATION.check(found)
+    laws.FORMS.check(found)
     return [found.run(form=form, donated=donated) for form in ("python", "tensor") for donated in (False, True)]
 
 
@@ -138,7 +140,7 @@ def test_a_step_that_is_off_is_off_for_a_tensor_too(hook: Hook) -> None:
     for outcome in outcomes(found):
         assert bool(outcome.proceed)
         slots = (in_form(each.hooks, "tensor") for each in (outcome.state, found.state))
-        laws.assert_same(*slots, what="the slot moved")
+        require_same(*slots, what="the slot moved")
         assert all(metric.isnan() for metric in outcome.state.metrics.values())
 
 
@@ -164,3 +166,18 @@ def test_a_scaler_without_optimizers_gains_none() -> None:
     """Gradients that no optimizer holds add no entry to found_inf."""
     found = scene(MixedPrecision(precision="fp16"), torch.tensor([INF]), scaler={"scale": 4.0, "found_inf": {}})
     assert all(len(outcome.state.scaler["found_inf"]) == 0 for outcome in outcomes(found))
+
+
+@pytest.mark.parametrize("hook", [ClipZScore(), SkipSpikes()], ids=repr)
+def test_no_two_places_of_a_slot_are_one_tensor(hook: Hook) -> None:
+    """Neither after init nor after reset: what is donated from one place would be overwritten in the other."""
+    slot = hook.init(TrainState())
+    for each in (slot, hook.reset(slot)):
+        held = list(storages(each, "slot").values())
+        assert len(set(held)) == len(held)
+
+
+@pytest.mark.parametrize("shape", [(0,), (2, 0)])
+def test_gradients_without_elements_have_lanes_too(shape: tuple[int, ...]) -> None:
+    """Where nothing can be looked at, the norm that is taken again after an overflow is of no gradient at all."""
+    laws.LANES_ALONE.check(scene(ClipNorm(max_norm=1.0), torch.zeros(shape)))

@@ -14,8 +14,9 @@ from functrain import _scaler as scaler
 from functrain._clock import Clock
 from functrain._window import Window
 from functrain.hooks.accumulate import power_of_two
+from functrain.testing.breach import require_same
 from functrain.testing.counters import clocks, scalers, windows
-from functrain.testing.forms import as_tensor, assert_same, in_form
+from functrain.testing.forms import as_tensor, in_form
 
 KEYS = ("a", "b")
 FACTORS = st.sampled_from([0.1, 0.5, 1.5, 2.0, 3.0, 2.0**40])
@@ -37,7 +38,7 @@ def rules(draw: st.DrawFn) -> FrozenMap[Any]:
 
 def agree(in_python: Any, in_tensors: Any) -> None:
     """Check that a result in Python's form and one in tensors are the same."""
-    assert_same(in_form(in_python, "tensor"), in_form(in_tensors, "tensor"), "the two forms differ")
+    require_same(in_form(in_python, "tensor"), in_form(in_tensors, "tensor"), "the two forms differ")
 
 
 @given(scalers(KEYS), rules(), st.tuples(st.booleans(), st.booleans()))

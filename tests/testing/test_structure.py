@@ -1,4 +1,4 @@
-"""L1 contract and L4 locality: what comes back, and that nothing happens where nothing is claimed."""
+"""L3 structure and L6 veto safety: what stays whatever happens, and what stays if the step is vetoed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 
 from functrain import Hook
 from functrain.hooks import LIBRARY
+from functrain.testing import Law, laws
 from functrain.testing.library import library_hooks
 from functrain.testing.pipelines import pipelines
 from functrain.testing.scene import scenes
-from tests.laws import laws
-from tests.laws.laws import Law
 
-LAWS = [laws.CONTRACT, laws.LOCALITY]
+LAWS = [laws.STRUCTURE, laws.VETO_SAFETY]
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
