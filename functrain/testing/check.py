@@ -40,7 +40,8 @@ def check_hook(
         states: bare states, for a hook that needs others than those drawn; see :func:`states`.
         max_examples: scenes for a law that is checked quickly.
         seed: of the drawing; the report names the one that was used.
-        database: an ``ExampleDatabase`` of Hypothesis; by default nothing is kept.
+        database: an ``ExampleDatabase`` of Hypothesis, which like Hypothesis's own is not used with a ``seed``; by
+            default nothing is kept.
         if_broken: "raise" at the end, or "return" the report all the same.
 
     Returns:
@@ -62,7 +63,7 @@ def check_hook(
     """
     subject = as_hook(hook)
     chosen = tuple(laws) if laws is not None else default_laws()
-    search = Search(repr(subject), scenes(subject, bare=states), max_examples, seed_of(seed), database)
+    search = Search(repr(subject), scenes(subject, bare=states), max_examples, seed_of(seed, database), database)
     report = report_of(repr(subject), subject, chosen, search)
     if if_broken == "raise":
         report.raise_if_broken()

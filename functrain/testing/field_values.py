@@ -182,8 +182,10 @@ def _floats(bounds: Bounds) -> st.SearchStrategy[float]:
     low, high = _closed(bounds.low, bounds.high, 1000.0)
     open_low, open_high = bounds.gt is not None and low == bounds.gt, bounds.lt is not None and high == bounds.lt
     inside = st.floats(float(low), float(high), exclude_min=open_low, exclude_max=open_high, width=64)
-    endless = bounds.high is None and not bounds.finite
-    return inside | st.just(math.inf) if endless else inside
+    ends = [float(end) for end in (bounds.ge, bounds.le) if end is not None]
+    if bounds.high is None and not bounds.finite:
+        ends.append(math.inf)
+    return inside | st.sampled_from(ends) if ends else inside
 
 
 def _texts(bounds: Bounds) -> st.SearchStrategy[str]:

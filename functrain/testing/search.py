@@ -25,6 +25,9 @@ SHRINKS = 400
 """How many times a cheap law is checked at most while its witness is made smaller."""
 
 
+PHASES = (Phase.reuse, Phase.generate, Phase.shrink)
+
+
 class _Enough(Exception):  # noqa: N818 - no error: nothing is left to look for
     """Every law is broken."""
 
@@ -37,14 +40,14 @@ class Search:
         subject: what is searched, as source text; failing scenes are kept under it.
         scenes: a strategy.
         max_examples: scenes for a law of cost 1.
-        seed: of the drawing.
+        seed: of the drawing; None for any, which is what a database needs.
         database: of Hypothesis, in which failing scenes are kept; None for none.
     """
 
     subject: str
     scenes: st.SearchStrategy[Scene]
     max_examples: int
-    seed: int
+    seed: int | None
     database: Any = None
     checked: dict[Law, int] = field(default_factory=dict[Law, int])
 
@@ -67,7 +70,8 @@ class Search:
             suppress_health_check=list(HealthCheck),  # pyright: ignore[reportArgumentType] - an enum of theirs
             report_multiple_bugs=False,
         )
-        seeded(self.seed)(quiet(given(self.scenes)(one_scene)))()
+        test = quiet(given(self.scenes)(one_scene))
+        (test if self.seed is None else seeded(self.seed)(test))()
 
     def broken(self, laws: Sequence[Law]) -> dict[Law, LawViolation]:
         """Return the laws that some scene breaks, in order; every scene serves all of them."""
@@ -99,7 +103,14 @@ class Search:
         self.checked[law] += 1
         return None
 
-    def smallest(self, law: Law) -> LawViolation | None:
+    def remembered(self, laws: Sequence[Law]) -> dict[Law, LawViolation]:
+        """Return the violations that the database knows, made as small as can be."""
+        if self.database is None or self.seed is not None:
+            return {}
+        known = ((law, self.smallest(law, (Phase.reuse, Phase.shrink))) for law in laws)
+        return {law: violation for law, violation in known if violation is not None}
+
+    def smallest(self, law: Law, phases: Sequence[Phase] = PHASES) -> LawViolation | None:
         """Return the violation of a law on the smallest scene that shows it, or None."""
         seen: list[LawViolation] = []
         checks = 0
@@ -116,7 +127,6 @@ class Search:
                     seen.append(violation)
                     raise
 
-        phases = (Phase.reuse, Phase.generate, Phase.shrink)  # without a database nothing is reused
         try:
             self.run(check, law.name, phases)
         except LawViolation as violation:
@@ -135,13 +145,13 @@ def blob_of(violation: LawViolation) -> str | None:
     return next((line[line.index("@") :] for line in lines), None)
 
 
-def seed_of(seed: int | None) -> int:
-    """Return a seed: the one given, 0 where the profile of Hypothesis is derandomized, else any.
+def seed_of(seed: int | None, database: Any = None) -> int | None:
+    """Return a seed: the one given, 0 where the profile of Hypothesis is derandomized, else any; none with a database.
 
     >>> seed_of(3)
     3
     """
-    if seed is not None:
+    if seed is not None or database is not None:
         return seed
     return 0 if settings().derandomize else secrets.randbits(32)
 
@@ -154,10 +164,12 @@ def report_of(subject: str, hook: Hook, laws: Sequence[Law], search: Search) -> 
     """
     applying = [law for law in laws if law.applies_to(hook)]
     try:
-        found = search.broken(applying)
+        found = search.remembered(applying)
+        found |= search.broken([law for law in applying if law not in found])
     except Unsatisfiable as error:
         raise ValueError(_no_state(hook)) from error
-    for law in list(found)[:1]:  # the first one is told in full
+    first = [law for law in applying if law in found][: None if search.database is not None else 1]
+    for law in first:  # the first one is told in full; a database shall know all of them
         found[law] = search.smallest(law) or found[law]
     rows: list[Row] = []
     for law in laws:

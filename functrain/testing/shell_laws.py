@@ -42,7 +42,8 @@ def check_shell(
         training: what is run; its model must not draw (dropout).
         max_examples: schedules of events that are drawn.
         seed: of the drawing; the report names the one that was used.
-        database: an ``ExampleDatabase`` of Hypothesis; by default nothing is kept.
+        database: an ``ExampleDatabase`` of Hypothesis, which like Hypothesis's own is not used with a ``seed``; by
+            default nothing is kept.
         if_broken: "raise" at the end, or "return" the report all the same.
 
     Returns:
@@ -63,7 +64,7 @@ def check_shell(
     ()
     """
     pipeline = training.pipeline
-    search = Search(repr(training), runs(pipeline), max_examples, seed_of(seed), database)
+    search = Search(repr(training), runs(pipeline), max_examples, seed_of(seed, database), database)
     report = report_of(repr(training), pipeline, shell_laws(training), search)
     if if_broken == "raise":
         report.raise_if_broken()
