@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 try:
-    from hypothesis.version import __version__
+    from hypothesis import version
 except ImportError as error:
     msg = "functrain.testing draws what it checks with Hypothesis, which is not there; install functrain[testing]"
     raise ImportError(msg, name="hypothesis") from error
 
-HYPOTHESIS: str = __version__
+HYPOTHESIS = str(version.__version__)  # pyright: ignore[reportUnknownArgumentType]
 """Which one there is: a blob of ``reproduce_failure`` needs the same."""

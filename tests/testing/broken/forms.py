@@ -90,7 +90,14 @@ def grown(state: TrainState, _stage: Stage, _skip: Any) -> Any:
     return with_slot(state, t=torch.cat([state.hooks["bad"]["t"], torch.zeros(1)])), True, state.loss
 
 
+def flipped(state: TrainState, _stage: Stage, _skip: Any) -> Any:
+    """Change the dtype of a tensor at every step, so that each step is another graph."""
+    old = state.hooks["bad"]["t"]
+    return with_slot(state, t=old.to(torch.float64 if old.dtype is torch.float32 else torch.float32)), True, state.loss
+
+
 CASES = {
+    "a graph for every step": Broken("L7 traceable", bad(flipped)),
     "a new key": Broken("L3 structure", bad(lambda s, _g, _w: (with_slot(s, m=1), True, s.loss))),
     "a key that goes": Broken(
         "L3 structure", bad(lambda s, _g, _w: (s.with_slot("bad", FrozenMap({"n": 0})), True, s.loss))
