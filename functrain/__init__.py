@@ -3,74 +3,18 @@
 A hook maps ``(state, stage, will_skip)`` to ``(state, proceed, loss)`` over one immutable pytree; :func:`fold` composes
 hooks by priority, any veto wins, later hooks see it; :class:`Shell` applies the resulting state to real modules,
 optimizers, schedulers and loss scalers.
+
+Importing the package imports nothing else; the first name that is asked for imports all of it, torch included.
 """
 
-from functrain._combinators import every, on, when
-from functrain._errors import PurityError, SkipLimitError, StructureError
-from functrain._fold import Pipeline, fold
-from functrain._function_hook import hook
-from functrain._hook import Hook, Outcome
-from functrain._observer import observe
-from functrain._renaming import named, prioritized
-from functrain._select import select
-from functrain._stage import GATED_STAGES, UPDATE_STAGES, Stage
-from functrain._state import TrainState
-from functrain._tree import FrozenMap
-from functrain.hooks import (
-    EMA,
-    Accumulate,
-    ClipAdaptive,
-    ClipNorm,
-    ClipPercentile,
-    ClipValue,
-    ClipZScore,
-    FixedLimit,
-    MedianDeviation,
-    MixedPrecision,
-    MovingMean,
-    SkipNonFinite,
-    SkipSpikes,
-)
-from functrain.shell import History, Shell, Snapshot, fit
+from typing import TYPE_CHECKING
+
+from functrain._lazily import lazily
+
+if TYPE_CHECKING:
+    from functrain._public import *  # noqa: F403
+    from functrain._public import __all__ as __all__
+else:
+    __getattr__, __dir__ = lazily(__name__)
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "EMA",
-    "GATED_STAGES",
-    "UPDATE_STAGES",
-    "Accumulate",
-    "ClipAdaptive",
-    "ClipNorm",
-    "ClipPercentile",
-    "ClipValue",
-    "ClipZScore",
-    "FixedLimit",
-    "FrozenMap",
-    "History",
-    "Hook",
-    "MedianDeviation",
-    "MixedPrecision",
-    "MovingMean",
-    "Outcome",
-    "Pipeline",
-    "PurityError",
-    "Shell",
-    "SkipLimitError",
-    "SkipNonFinite",
-    "SkipSpikes",
-    "Snapshot",
-    "Stage",
-    "StructureError",
-    "TrainState",
-    "every",
-    "fit",
-    "fold",
-    "hook",
-    "named",
-    "observe",
-    "on",
-    "prioritized",
-    "select",
-    "when",
-]

@@ -13,9 +13,9 @@ from functrain._function_hook import as_hook
 from functrain._hook import HookFunction
 from functrain._select import Flag
 from functrain.testing.breach import HookFailed
+from functrain.testing.drawn_states import dtypes_for, lived, stages, states
 from functrain.testing.events import EVENTS, Event, schedules
 from functrain.testing.forms import Form, cloned, in_form
-from functrain.testing.states import dtypes_for, lived, stages, states
 
 
 @dataclass(frozen=True)

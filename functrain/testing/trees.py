@@ -12,7 +12,7 @@ from torch import Tensor
 from functrain import FrozenMap
 from functrain._owners import Owners
 from functrain.testing.checking import check_options, strategy
-from functrain.testing.tensors import ORDINARY, REAL, SHAPES, Shape, tensor_of
+from functrain.testing.drawn_tensors import ORDINARY, REAL, SHAPES, Shape, tensor_of
 
 NAMES = ("0.weight", "0.bias", "1.weight", "w")
 Tree = FrozenMap[FrozenMap[Tensor]]

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from functrain import Hook, Shell, SkipLimitError, Stage
 from functrain.testing import Law, laws
+from functrain.testing.drawn_pipelines import pipelines
 from functrain.testing.laws.veto import check_one_vote_more, voter_of
-from functrain.testing.pipelines import pipelines
 from functrain.testing.scene import Scene, scenes
 
 LAWS = [laws.MONOID, laws.FOLD, laws.VETO, laws.EXACTLY_ONCE]

@@ -15,8 +15,8 @@ from functrain._wrapper import innermost
 from functrain.hooks import LIBRARY
 from functrain.testing.checking import check_options, strategy
 from functrain.testing.counters import clocks, scalers, windows
+from functrain.testing.drawn_tensors import AWKWARD, COMPLEX, ORDINARY, REAL, tensor_of
 from functrain.testing.synthetic import Synthetic
-from functrain.testing.tensors import AWKWARD, COMPLEX, ORDINARY, REAL, tensor_of
 from functrain.testing.trees import gradients, owners, param_trees
 
 UPDATES = tuple(stage for stage in Stage if stage in UPDATE_STAGES)
