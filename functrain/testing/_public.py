@@ -26,6 +26,7 @@ from functrain.testing.source import evaluated, scene_source, value_source
 from functrain.testing.training import Training
 from functrain.testing.trees import param_trees
 from functrain.testing.violation import LawViolation
+from functrain.testing.violation_file import replay
 
 __all__ = [
     "HYPOTHESIS",
@@ -56,6 +57,7 @@ __all__ = [
     "losses",
     "param_trees",
     "pipelines",
+    "replay",
     "scene_source",
     "scenes",
     "schedules",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from functrain.testing.breach import MISSING, Breach
@@ -46,8 +48,28 @@ class LawViolation(AssertionError):  # noqa: N818 - named for what happened
 
     def __str__(self) -> str:
         """Tell everything: the law, what is wrong, both values, the witness; and the report, if there is one."""
-        lines = [self.headline(), f"  the law: {self.law.statement}", *self._values(), *self._witness()]
+        lines = [self.explained(), *self._witness()]
         return "\n".join([*lines, *(["", str(self.report)] if self.report is not None else [])])
+
+    def explained(self) -> str:
+        """Tell the law, what is wrong, and both values."""
+        return "\n".join([self.headline(), f"  the law: {self.law.statement}", *self._values()])
+
+    def snippet(self) -> str:
+        """Return Python source that builds hook, state and scene, and raises this violation again."""
+        from functrain.testing.snippet import snippet
+
+        return snippet(self)
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write a small file of data, with which :func:`functrain.testing.replay` raises this violation again.
+
+        Raises:
+            ValueError: the state holds what is no data, with its place.
+        """
+        from functrain.testing.violation_file import save_violation
+
+        return save_violation(self, path)
 
     def _values(self) -> list[str]:
         both: dict[str, Any] = {"expected": self.expected, "found": self.found}

@@ -1,0 +1,131 @@
+"""States as JSON: every bit comes back, and what is damaged is refused in words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+
+from functrain import EMA, Stage, TrainState
+from functrain._owners import Owners
+from functrain._tree import leaves, structure
+from functrain.testing import states
+from functrain.testing.encoding import decoded, encoded
+from functrain.testing.forms import bits, in_form
+
+NAN, INF = float("nan"), float("inf")
+TENSORS = [
+    torch.tensor([NAN, INF, -INF, -0.0, 5e-324], dtype=torch.float64),
+    torch.tensor([0x7FC00001, 0x7F800001, -1], dtype=torch.int32).view(torch.float32),
+    torch.tensor([NAN, 3e38, 1e-40], dtype=torch.bfloat16),
+    torch.tensor([[complex(NAN, -0.0), complex(1, -INF)]], dtype=torch.complex64),
+    torch.tensor([complex(1, 2)]).conj(),
+    torch.tensor(complex(1, 2)).conj().imag,
+    torch.empty((0, 3), dtype=torch.float16),
+    torch.empty((), dtype=torch.int64).fill_(-(2**63)),
+    torch.tensor([True, False]),
+    torch.arange(6.0).reshape(2, 3).T,
+    torch.tensor([1.5, -448.0]).to(torch.float8_e4m3fn),
+]
+
+
+def there_and_back(value: Any) -> Any:
+    """Return a value after it was text."""
+    return decoded(json.loads(json.dumps(encoded(value), allow_nan=False)))
+
+
+def raw(tensor: torch.Tensor) -> Any:
+    """Return dtype, shape and every bit, those of a NaN included."""
+    plain = tensor.resolve_conj().resolve_neg().contiguous().reshape(-1)
+    return tensor.dtype, tensor.shape, plain.view(torch.uint8).tolist() if plain.numel() else []
+
+
+@pytest.mark.parametrize("tensor", TENSORS, ids=lambda tensor: f"{tensor.dtype}-{tuple(tensor.shape)}")
+def test_a_tensor_comes_back_bit_by_bit(tensor: torch.Tensor) -> None:
+    """NaN with its payload, infinities, half precision, complex, empty, strided."""
+    assert raw(there_and_back(tensor)) == raw(tensor)
+
+
+@given(state=states(EMA()))
+def test_a_state_comes_back(state: TrainState) -> None:
+    """Structure, static fields and leaves, in both forms."""
+    for form in ("python", "tensor"):
+        before = in_form(state, form)
+        after = there_and_back(before)
+        assert structure(after) == structure(before)
+        assert list(map(bits, leaves(after))) == list(map(bits, leaves(before)))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        [1, (2.5, True), "text"],
+        {"a": {1: (), Stage.DO_BACKWARD: frozenset({"b", "c"})}},
+        (torch.float16, -0.0, 10**30, INF, -INF),
+        Owners({"main": [("main", "w"), ("teacher", "w")]}),
+        {"record": 1, "tensor": 2},
+    ],
+    ids=repr,
+)
+def test_other_values_come_back(value: Any) -> None:
+    """With their types; a mapping that looks like a tag stays a mapping."""
+    again = there_and_back(value)
+    assert again == value
+    assert repr(again) == repr(value)
+
+
+def test_the_bits_of_a_number_come_back() -> None:
+    """Also of a NaN that is negative."""
+    assert bits(there_and_back(-0.0)) == bits(-0.0)
+    assert str(torch.tensor(there_and_back(-NAN), dtype=torch.float64).view(torch.int64)) == str(
+        torch.tensor(-NAN, dtype=torch.float64).view(torch.int64)
+    )
+
+
+def test_what_is_no_data_is_refused_with_its_place() -> None:
+    """A function cannot be stored."""
+    with pytest.raises(ValueError, match=r"state\.batch\['f'\] holds a builtin_function_or_method"):
+        encoded(TrainState(batch={"f": print}))
+    with pytest.raises(ValueError, match=r"state\.loss: a tensor of layout torch.sparse_coo"):
+        encoded(TrainState(loss=torch.eye(2).to_sparse()))
+
+
+@pytest.mark.parametrize(
+    ("damaged", "said"),
+    [
+        ({"tensor": {"dtype": "float99", "shape": [], "data": ""}}, "no dtype 'float99'"),
+        ({"tensor": {"dtype": "load", "shape": [], "data": ""}}, "no dtype 'load'"),
+        ({"tensor": {"dtype": "float32", "shape": [2], "data": "AAAAAA=="}}, "4 bytes are no tensor of shape"),
+        ({"tensor": {"dtype": "float32", "shape": [10**12], "data": ""}}, "0 bytes are no tensor of shape"),
+        ({"tensor": {"dtype": "float32", "shape": [-1], "data": ""}}, "is no shape"),
+        ({"tensor": {"dtype": "float32", "shape": [True], "data": "AAAAAA=="}}, "is no shape"),
+        ({"tensor": {"dtype": "float32", "shape": [1], "data": "AA!AAAA=="}}, "base64"),
+        ({"tensor": {"shape": []}}, "damaged value of kind 'tensor'.*'dtype'"),
+        ({"float": "zz"}, "non-hexadecimal"),
+        ({"float": "7f"}, "damaged value of kind 'float'"),
+        ({"stage": "NO_SUCH"}, "damaged value of kind 'stage'.*NO_SUCH"),
+        ({"map": [["a"]]}, "unpack"),
+        ({"map": 3}, "damaged value of kind 'map'"),
+        ({"dict": [[["a"], 1]]}, "unhashable"),
+        ({"record": {"of": "Popen", "fields": {}}}, "Popen"),
+        ({"record": {"of": "Clock", "fields": {"step": 1}}}, "has other fields"),
+        ({"a": 1, "b": 2}, "is no kind of value"),
+        ({"python": "print(1)"}, "is no kind of value"),
+    ],
+)
+def test_what_is_damaged_is_refused(damaged: Any, said: str) -> None:
+    """With what is wrong, and always as a ValueError."""
+    with pytest.raises(ValueError, match=said):
+        decoded(damaged)
+
+
+def test_a_field_of_the_wrong_type_is_refused() -> None:
+    """A state is a state."""
+    record = encoded(TrainState())
+    record["record"]["fields"]["clock"] = 3
+    with pytest.raises(ValueError, match=r"TrainState\.clock cannot be a int"):
+        decoded(record)
