@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -15,6 +15,7 @@ from functrain.testing.laws import LAWS, THOROUGH
 from functrain.testing.report import LawReport
 from functrain.testing.scene import scenes
 from functrain.testing.search import Search, report_of, seed_of
+from functrain.testing.subject import Subject, example_of
 
 Then = Literal["raise", "return"]
 
@@ -35,7 +36,8 @@ def check_hook(
     raises breaks L1, and the exception is the cause.
 
     Args:
-        hook: a hook, or a plain function ``(state, stage, will_skip) -> (state, proceed, loss)``.
+        hook: a hook, a plain function ``(state, stage, will_skip) -> (state, proceed, loss)``, or a strategy of hooks,
+            such as ``from_config(MyHook)``, of which the simplest says which laws apply.
         laws: by default :data:`LAWS`, in Hypothesis's profile ``thorough`` with Inductor.
         states: bare states, for a hook that needs others than those drawn; see :func:`states`.
         max_examples: scenes for a law that is checked quickly.
@@ -61,10 +63,11 @@ def check_hook(
     >>> check_hook(halve, seed=0, if_broken="return").broken[0]
     'L2 purity'
     """
-    subject = as_hook(hook)
+    drawn = isinstance(hook, st.SearchStrategy)
+    subject = cast("Subject", hook) if drawn else as_hook(hook)
     chosen = tuple(laws) if laws is not None else default_laws()
     search = Search(repr(subject), scenes(subject, bare=states), max_examples, seed_of(seed, database), database)
-    report = report_of(repr(subject), subject, chosen, search)
+    report = report_of(repr(subject), example_of(subject), chosen, search)
     if if_broken == "raise":
         report.raise_if_broken()
     return report

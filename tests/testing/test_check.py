@@ -141,7 +141,7 @@ def test_a_database_keeps_what_failed() -> None:
     from hypothesis.database import InMemoryExampleDatabase
 
     database = InMemoryExampleDatabase()
-    check_hook(halve, laws=[laws.PURITY], if_broken="return", database=database)
+    assert check_hook(halve, laws=[laws.PURITY], if_broken="return", database=database).broken == ("L2 purity",)
     assert len(database.data) > 0
     once = check_hook(halve, laws=[laws.PURITY], if_broken="return", database=database, max_examples=1)
     assert once.broken == ("L2 purity",)
