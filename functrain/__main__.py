@@ -1,4 +1,4 @@
-"""The command line: ``functrain demo`` and ``functrain sweep``."""
+"""The command line: ``functrain demo``, ``functrain sweep`` and ``functrain laws``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from functrain.demo.command import add_demo
 from functrain.demo.sweep_command import add_sweep
+from functrain.testing.command import add_laws
 
 INTERRUPTED = 130
 """The exit status of what Ctrl-C ended, by the custom of shells: 128 and the number of the signal."""
@@ -21,6 +22,7 @@ def build_parser() -> ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     add_demo(commands)
     add_sweep(commands)
+    add_laws(commands)
     return parser
 
 
