@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, TypeVar, cast
 
 V = TypeVar("V")
@@ -54,6 +54,19 @@ class FrozenMap(Mapping[Any, V]):
     def __contains__(self, key: object) -> bool:
         """Tell whether ``key`` is there."""
         return key in self._data
+
+    # Mapping's own three would go through __getitem__ key by key.
+    def keys(self) -> KeysView[Any]:
+        """Return the keys in order."""
+        return self._data.keys()
+
+    def values(self) -> ValuesView[V]:
+        """Return the values in order."""
+        return self._data.values()
+
+    def items(self) -> ItemsView[Any, V]:
+        """Return keys and values in order."""
+        return self._data.items()
 
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the value under ``key``, or ``default``."""
