@@ -15,6 +15,7 @@ from functrain._state import TrainState
 from functrain._tree import FrozenMap
 from functrain.pure.naming import Named
 from functrain.pure.numbers import is_number, tensored
+from functrain.pure.setup import loss_dtype
 from functrain.pure.stepping import numbers_of
 from functrain.pure.torch_state import pure_state, write_torch_state
 from functrain.pure.unused import Place
@@ -49,7 +50,8 @@ def to_pure(state: TrainState, applier: Applier) -> TrainState:
     }
     hyper = {key: {"0": numbers_of(memory)} for key, memory in opt.items()}
     whole = state.replace(opt=FrozenMap(opt), grads=FrozenMap(grads), hyper=FrozenMap(hyper), batch=FrozenMap())
-    whole = whole.replace(owners=Owners(owned))
+    kind = loss_dtype(state.params)
+    whole = whole.replace(owners=Owners(owned), loss=state.loss.to(kind), raw_loss=state.raw_loss.to(kind))
     device = next((leaf.device for leaf in _tree.leaves(state.params)), None)
     return tensored(_tree.map_leaves(_copied, whole.replace(donated=False)), device)
 

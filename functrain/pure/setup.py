@@ -65,7 +65,7 @@ def first_state(pipeline: Pipeline, optimizers: Mapping[str, Any], start: Start)
     """
     weights, held, trained, seed = start
     owners = _owners(optimizers, trained)
-    loss = torch.full((), float("nan"), dtype=_loss_dtype(weights), device=_device(weights))
+    loss = torch.full((), float("nan"), dtype=loss_dtype(weights), device=_device(weights))
     state = TrainState(
         loss=loss,
         raw_loss=loss.clone(),
@@ -106,7 +106,7 @@ def _device(weights: FrozenMap[Any]) -> torch.device:
     return torch.device("cpu") if first is None else first.device
 
 
-def _loss_dtype(weights: FrozenMap[Any]) -> torch.dtype:
+def loss_dtype(weights: FrozenMap[Any]) -> torch.dtype:
     """Return the dtype that losses are kept in: that of the parameters, at least float32."""
     kinds = [leaf.real.dtype for leaf in _tree.leaves(weights) if leaf.is_floating_point() or leaf.is_complex()]
     return reduce(torch.promote_types, kinds, torch.float32)
