@@ -57,7 +57,11 @@ class Twins:
         self.module = module
         self.shell = Shell(module, optimizer(module.parameters()), self.pipeline)
         self.init, self.step, self.flush_pure = pure.train_step(pure_loss(module), twin, self.pipeline)
-        self.state: TrainState = self.init(dict(module.named_parameters()), dict(module.named_buffers()))
+        self.state: TrainState = self.begin()
+
+    def begin(self, example: Batch | None = None) -> TrainState:
+        """Return the first state of the pure run; with an example batch without the parameters that it does not use."""
+        return self.init(dict(self.module.named_parameters()), dict(self.module.named_buffers()), batch=example)
 
     def run(self, batch: Batch) -> None:
         """Feed one micro-batch to both; a skip limit is raised after everything was done, so the run goes on."""
@@ -66,12 +70,9 @@ class Twins:
         self.state = self.step(self.state, batch)
 
     def flush(self) -> None:
-        """End the epoch in both."""
+        """End the epoch in both; a skip limit is raised after everything was done."""
         with suppress(SkipLimitError):
             self.shell.flush()
-            self.state = self.flush_pure(self.state)
-            return
-        self.shell._driver.state = self.shell.state.replace(clock=self.shell.state.clock.next_epoch())
         self.state = self.flush_pure(self.state)
 
     def swap(self, optimizer: Callable[[Any], Any]) -> None:
