@@ -17,6 +17,7 @@ from functrain._state import TrainState
 from functrain._tree import FrozenMap
 from functrain._wrapper import innermost
 from functrain.pure.backward import backward
+from functrain.pure.donation import DONATED_AND_DIFFERENTIABLE, overwritten
 from functrain.pure.numbers import tensored
 from functrain.pure.pairs import as_optimizers
 from functrain.pure.setup import Start, first_state, started
@@ -53,6 +54,9 @@ def train_step(
 
     ``step`` accepts ``torch.compile(fullgraph=True)``, ``torch.func.vmap`` and, with ``differentiable=True``,
     ``torch.func.grad`` through many steps. Vetoes are selected, never branched on.
+
+    A compiled step needs less memory if the state that it is given may be overwritten: start with
+    ``init(...).replace(donated=True)``, and keep no other reference to it.
 
     Args:
         loss_fn: ``(params, buffers, batch[, rng]) -> loss[, buffers]``, pure; see :func:`functional`.
@@ -114,6 +118,18 @@ class _Engine:
 
     def step(self, state: TrainState, batch: Any) -> TrainState:
         """Run one micro-batch."""
+        return self._kept_or_donated(state, lambda kept: self._advanced(kept, batch))
+
+    def _kept_or_donated(self, state: TrainState, advanced: Callable[[TrainState], TrainState]) -> TrainState:
+        """Return the state that follows; in the storage of a donated one, if that is what it is."""
+        if not state.donated:
+            return advanced(state)
+        if self.differentiable:
+            raise ValueError(DONATED_AND_DIFFERENTIABLE)
+        return overwritten(state, advanced(state.replace(donated=False)))
+
+    def _advanced(self, state: TrainState, batch: Any) -> TrainState:
+        """Return the state after one micro-batch."""
         state = state if self.differentiable else _tree.map_leaves(_detached, state)
         state, clears = self.fire(self._opened(state, batch), Stage.BEFORE_BATCH)
         state = select(clears, lambda: _cleared(state).replace(window=state.window.cleared()), lambda: state)
@@ -169,6 +185,10 @@ class _Engine:
 
     def flush(self, state: TrainState) -> TrainState:
         """Close a partial window by policy, and end the epoch."""
+        return self._kept_or_donated(state, self._flushed)
+
+    def _flushed(self, state: TrainState) -> TrainState:
+        """Return the state after the end of an epoch."""
         policy = getattr(self.accumulate, "partial", "carry")
         if policy != "carry" and self.accumulate is not None:
             is_open = state.hooks[self.accumulate.name]["position"] > 0
