@@ -19,6 +19,7 @@ from functrain._wrapper import innermost
 from functrain.pure.backward import backward
 from functrain.pure.donation import DONATED_AND_DIFFERENTIABLE, overwritten
 from functrain.pure.numbers import tensored
+from functrain.pure.own_code import with_own_code
 from functrain.pure.pairs import as_optimizers
 from functrain.pure.setup import Start, first_state, started
 from functrain.pure.stepping import hyper_of, stepped
@@ -77,7 +78,7 @@ def train_step(
     """
     pipeline = fold(*hooks) if isinstance(hooks, list | tuple) else fold(hooks)
     engine = _Engine(pipeline, loss_fn, as_optimizers(optimizer), differentiable, require_all_parameters)
-    return TrainStep(engine.init, engine.step, engine.flush)
+    return TrainStep(engine.init, with_own_code(engine.step), with_own_code(engine.flush))
 
 
 class _Engine:

@@ -187,6 +187,7 @@ def test_lanes_leave_it_alone_too() -> None:
     assert all(torch.equal(table.state(lane).params["main"]["spare.weight"], params["spare.weight"]) for lane in (0, 1))
 
 
+@pytest.mark.slow
 def test_a_step_without_it_is_one_graph() -> None:
     """A compiled step serves all batches in one graph, and gives the bits of the eager one."""
     run = pure.train_step(lambda params, _, x: (params["w"] * x).square(), pure.sgd(**SGD), [])
