@@ -75,6 +75,7 @@ def test_traced_lanes_equal_lone_runs(kind: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # Inductor's own
 @pytest.mark.skipif(not THOROUGH, reason="compiling with Inductor takes minutes; HYPOTHESIS_PROFILE=thorough does it")
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_compiled_lanes_equal_lone_runs(kind: str) -> None:
