@@ -111,6 +111,16 @@ def leaves(tree: Any) -> list[Any]:
     return optree.tree_leaves(tree, namespace=NAMESPACE)
 
 
+def flattened(tree: Any) -> tuple[list[Any], optree.PyTreeSpec]:
+    """Return the leaves of a tree and its structure.
+
+    >>> flattened(FrozenMap({"a": 1}))[0]
+    [1]
+    """
+    found, spec = optree.tree_flatten(tree, namespace=NAMESPACE)
+    return found, spec
+
+
 def map_leaves(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """Return a tree of the same structure with ``function`` applied leaf by leaf.
 

@@ -68,7 +68,7 @@ def rebuilt(tree: Any, new_leaves: Iterable[Any]) -> Any:
 def _parts(tree: Any) -> list[Any] | None:
     """Return what a node holds, in order; None for what is no node known here."""
     if _is_mapping(tree):
-        return list(tree.values())
+        return [tree[key] for key in _keys(tree)]
     if isinstance(tree, Record):
         return [tree.__dict__[name] for name in tree.children]
     return list(tree) if issubclass(type(tree), tuple | list) else ([] if tree is None else None)
@@ -78,20 +78,28 @@ def _is_mapping(tree: Any) -> bool:
     return isinstance(tree, FrozenMap) or type(tree) is dict
 
 
+def _keys(tree: Any) -> list[Any]:
+    """Return the keys of a mapping in the order in which optree visits them: those of a plain dict are sorted."""
+    if isinstance(tree, FrozenMap):
+        return list(tree.keys())
+    sortable = all(isinstance(key, str) for key in tree) or all(isinstance(key, int) for key in tree)
+    return sorted(tree) if sortable else list(tree)
+
+
 def _parts_like(tree: Any, other: Any, count: int) -> list[Any]:
     """Return what another node of the same structure holds, in the order of the first."""
     parts = _parts(other) if type(other) is type(tree) else None
     if parts is None or len(parts) != count:
         msg = f"two trees differ in structure: {type(tree).__name__} of {count} and {type(other).__name__}"
         raise ValueError(msg)
-    return [other[key] for key in tree] if _is_mapping(tree) else parts
+    return [other[key] for key in _keys(tree)] if _is_mapping(tree) else parts
 
 
 def _made(tree: Any, parts: list[Any]) -> Any:
     """Return a node like ``tree`` that holds other parts."""
     if _is_mapping(tree):
-        named = dict(zip(tree, parts, strict=True))
-        return wrap(named) if isinstance(tree, FrozenMap) else named
+        named = dict(zip(_keys(tree), parts, strict=True))
+        return wrap(named) if isinstance(tree, FrozenMap) else {key: named[key] for key in tree}
     if isinstance(tree, Record):
         return tree.replace(**dict(zip(tree.children, parts, strict=True)))
     if issubclass(type(tree), tuple):

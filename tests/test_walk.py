@@ -31,7 +31,7 @@ TREES = st.recursive(
         st.builds(Pair, inner, inner),
         st.builds(lambda held: TrainState(batch=held, hooks=FrozenMap({"x": held})), inner),
         st.dictionaries(KEYS, inner, max_size=1).map(OrderedDict),
-        st.dictionaries(KEYS, inner, max_size=1),
+        st.dictionaries(KEYS, inner, max_size=3),
     ),
     max_leaves=8,
 )

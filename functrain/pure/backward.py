@@ -38,6 +38,8 @@ def backward(pipeline: Pipeline, loss_fn: Callable[..., Any], state: TrainState,
     params = _tree.map_leaves(gated, state.params) if differentiable else state.params
     grads, found = gradients(pipeline, loss_fn, state.replace(params=params))
     losses = {name: _kept(getattr(found.state, name), state.loss, differentiable) for name in ("loss", "raw_loss")}
+    # Of two equal results a compiler makes one tensor, and compiles again when the next step is given it twice.
+    losses["raw_loss"] = losses["raw_loss"].clone()
     after = found.state.replace(params=state.params, batch=state.batch, **losses)
     entered = _entered(after, grads)
     dropped = after.replace(buffers=state.buffers)
