@@ -63,7 +63,7 @@ class _Compiled:
         graph = self.graphs.get(key) or self._built(key, state, batch)
         found = graph(*flat.leaves, *(leaf for leaf in inputs if isinstance(leaf, Tensor)))
         if state.donated:
-            torch._foreach_copy_(flat.numbers, found)  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+            _copy(flat.numbers, found)
             return state
         after = cast("TrainState", optree.tree_unflatten(flat.structure, found))
         self.known[after] = flat._replace(leaves=found, numbers=_numbers(found))
@@ -94,6 +94,12 @@ class _Flat(NamedTuple):
     numbers: list[Any]
     structure: Any
     kind: int
+
+
+def _copy(into: list[Any], found: list[Any]) -> None:
+    """Write numbers of a donated state; lanes have none without a dimension."""
+    if into:
+        torch._foreach_copy_(into, found)  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
 
 
 def _numbers(leaves: Sequence[Any]) -> list[Any]:

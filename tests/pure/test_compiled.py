@@ -103,6 +103,17 @@ def test_states_that_are_dropped_are_freed() -> None:
     assert gone() is None
 
 
+def test_lanes_are_compiled_and_donated() -> None:
+    """A vmapped step goes the same way: the donated lanes are bitwise the eager ones."""
+    step, state = begun((ClipNorm(max_norm=1.0), SkipNonFinite()))
+    lanes = _tree.map_leaves(lambda leaf: torch.stack([leaf, leaf]), state)
+    every = torch.func.vmap(step, in_dims=(0, None))
+    run, given = quickly(every), _tree.map_leaves(torch.clone, lanes).replace(donated=True)
+    for place in range(5):
+        lanes, given = every(lanes, batch_of(place)), run(given, batch_of(place))
+        assert same(lanes, given)
+
+
 def scaled_by(factor: float) -> Any:
     """Return a loss that closes over a number."""
     return lambda params, _buffers, x: (params["w"] * x).sum() * factor
