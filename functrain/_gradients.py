@@ -106,6 +106,8 @@ def _rescued(state: TrainState, order: float, plain: Tensor) -> Tensor:
     """Return the norm by way of the largest magnitude, in double; what is truly non-finite stays so."""
     grads = [(key, _foreach.summed(grad)) for key, grad in owned(state)]
     grads = [(key, grad) for key, grad in grads if grad.numel()]
+    if not grads:  # a tracer takes this way, too
+        return plain
     largest = torch.stack(
         [_masked(overflowed(state, key), g.abs().amax().to(plain.device, torch.float64)) for key, g in grads]
     ).amax()

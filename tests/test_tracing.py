@@ -36,8 +36,9 @@ from functrain._clock import Clock
 from functrain._owners import Owners
 from functrain._wrapper import innermost
 from functrain.hooks import LIBRARY
-from tests.laws.configured import finite_loss, tokens
-from tests.laws.forms import assert_same, in_form
+from functrain.testing.breach import require_same
+from functrain.testing.forms import in_form
+from functrain.testing.library import finite_loss, tokens
 
 UPDATES = [stage for stage in Stage if stage in UPDATE_STAGES]
 PIPELINE = fold(
@@ -96,7 +97,7 @@ def test_a_stage_is_one_graph(stage: Stage) -> None:
     for seed in (1, 2):
         for will_skip in (False, True):
             given = state(seed), torch.tensor(will_skip)
-            assert_same(traced(*given), call(*given), "traced and untraced differ")
+            require_same(call(*given), traced(*given), "traced and untraced differ")
 
 
 @pytest.mark.parametrize("stage", UPDATES)

@@ -140,8 +140,8 @@ class ClipZScore(LearnedLimit):
     def init(self, state: TrainState) -> Any:
         """Keep mean, variance and the number of norms seen."""
         zero = torch.zeros((), dtype=torch.float64, device=device_of(state))
-        numbers = {"z": self.z, "alpha": self.alpha, "mean": zero, "var": zero, "norm": zero}
-        return FrozenMap({**numbers, "seen": zero.to(torch.int64)})
+        statistics = {name: zero.clone() for name in ("mean", "var", "norm")}
+        return FrozenMap({"z": self.z, "alpha": self.alpha, **statistics, "seen": zero.to(torch.int64)})
 
     def limit(self, slot: Any, norm: Tensor) -> Tensor:
         """Return the limit; infinity during warm-up and for norms that are not too large."""

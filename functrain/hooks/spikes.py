@@ -66,13 +66,11 @@ class SkipSpikes(Hook):
     def init(self, state: TrainState) -> Any:
         """Keep the statistic, and of the open window the largest value, the sum and the count."""
         zero = torch.zeros((), dtype=torch.float64, device=device_of(state))
-        window = {"worst": zero - float("inf"), "sum": zero, "count": zero, "value": zero}
-        return FrozenMap({"statistic": self.by.init(device_of(state)), **window})
+        return FrozenMap({"statistic": self.by.init(device_of(state)), **_empty_window(zero), "value": zero})
 
     def reset(self, slot: Any) -> Any:
         """Forget the window."""
-        zero = torch.zeros_like(slot["sum"])
-        return slot | {"worst": zero - float("inf"), "sum": zero, "count": zero}
+        return slot | _empty_window(slot["sum"])
 
     def update(self, state: TrainState, stage: Stage, will_skip: Flag) -> Outcome:
         """Judge the loss, judge the window, learn."""
@@ -124,6 +122,12 @@ class SkipSpikes(Hook):
         )
         slot = slot | {"statistic": new}
         return state.with_slot(self.name, select(state.window.boundary, lambda: self.reset(slot), lambda: slot))
+
+
+def _empty_window(like: Tensor) -> dict[str, Tensor]:
+    """Return the numbers of a window with nothing in it, each a tensor of its own."""
+    zeros = {name: torch.zeros_like(like) for name in ("sum", "count")}
+    return {"worst": torch.full_like(like, -float("inf")), **zeros}
 
 
 def _norm(state: TrainState) -> Tensor:

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from functrain import Shell, TrainState, _tree, pure
 from functrain.pure.drawing import Drawing
-from tests.pure.twins import COMPARED, alike
+from functrain.testing.differences import alike
+from functrain.testing.twins import COMPARED
 
 
 class Spare(nn.Module):

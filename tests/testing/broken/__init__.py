@@ -1,0 +1,1 @@
+"""Hooks that are broken on purpose, each beside the law that it breaks."""
