@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, TypeVar, cast
 
+import torch
+
 V = TypeVar("V")
 T = TypeVar("T")
 
@@ -96,7 +98,10 @@ class FrozenMap(Mapping[Any, V]):
         """Return what ``build()`` gave the first time it was asked for under ``key``.
 
         The mapping never changes, so neither does what depends on it: name lists and device groups are made once.
+        Under a compiler everything is made once anyway, and a trace must leave nothing behind.
         """
+        if torch.compiler.is_compiling():
+            return build()
         try:
             return self._derived[key]
         except KeyError:

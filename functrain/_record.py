@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
+import torch
+
 from functrain._frozen_map import freeze
 
 
@@ -12,9 +14,11 @@ class Record:
     """A frozen dataclass that is a pytree node; :meth:`replace` is the only way to another one.
 
     Attributes:
-        children: the names of the fields that are no static ones, in order.
+        names: the names of all fields, in order.
+        children: those of the fields that are no static ones.
     """
 
+    names: ClassVar[tuple[str, ...]] = ()
     children: ClassVar[tuple[str, ...]] = ()
 
     def replace(self, **changes: Any) -> Self:
@@ -25,6 +29,8 @@ class Record:
         Raises:
             TypeError: a name that is no field.
         """
+        if torch.compiler.is_compiling():
+            return self._made_anew(changes)
         if not changes.keys() <= self.__dict__.keys():
             raise TypeError(_unknown_fields(self, changes))
         new = object.__new__(type(self))
@@ -32,6 +38,11 @@ class Record:
         for name, value in changes.items():
             new.__dict__[name] = freeze(value) if type(value) is dict else value
         return new
+
+    def _made_anew(self, changes: Mapping[str, Any]) -> Self:
+        """Return the same through the constructor: Dynamo before 2.13 does not know the ``__dict__`` of a record."""
+        kept = {name: getattr(self, name) for name in self.names if name not in changes}
+        return type(self)(**kept, **changes)
 
 
 def _unknown_fields(record: Record, changes: Mapping[str, Any]) -> str:

@@ -32,8 +32,8 @@ def record(*static: str) -> Callable[[type[R]], type[R]]:
 
     def register(cls: type[R]) -> type[R]:
         made = dataclass(frozen=True, eq=False)(cls)
-        names = tuple(field.name for field in fields(cast("Any", made)) if field.name not in static)
-        made.children = names
+        made.names = tuple(field.name for field in fields(cast("Any", made)))
+        made.children = names = tuple(name for name in made.names if name not in static)
         _register_record(made, names, static)
         return made
 
@@ -48,6 +48,8 @@ def _register_record(cls: type[Any], names: tuple[str, ...], static: tuple[str, 
         return [content[name] for name in names], tuple(content[name] for name in static)
 
     def unflatten(own: tuple[Any, ...], children: Any) -> Any:
+        if torch.compiler.is_compiling():  # Dynamo before 2.13 does not know the __dict__ of a record
+            return cls(**dict(zip(names, children, strict=True)), **dict(zip(static, own, strict=True)))
         new = object.__new__(cls)
         new.__dict__.update(zip(names, children, strict=True))
         new.__dict__.update(zip(static, own, strict=True))
@@ -146,6 +148,17 @@ def rebuilt(tree: Any, new_leaves: list[Any]) -> Any:
 def structure(tree: Any) -> optree.PyTreeSpec:
     """Return the structure of a tree, to be compared with ``==``."""
     return optree.tree_structure(tree, namespace=NAMESPACE)
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Tell whether two trees have the same structure.
+
+    >>> alike(FrozenMap({"a": 1}), FrozenMap({"a": 2})), alike(FrozenMap({"a": 1}), FrozenMap({"b": 1}))
+    (True, False)
+    """
+    if torch.compiler.is_compiling():
+        return _walk.alike(one, other)
+    return structure(one) == structure(other)
 
 
 def paths(tree: Any, root: str = "state") -> dict[str, Any]:

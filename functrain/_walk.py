@@ -65,12 +65,27 @@ def rebuilt(tree: Any, new_leaves: Iterable[Any]) -> Any:
     return mapped(following, tree)
 
 
+def alike(one: Any, other: Any) -> bool:
+    """Tell whether two trees have the same structure, apart from the static fields of records.
+
+    >>> alike((1, [2]), (3, [4])), alike((1, [2]), (3, 4))
+    (True, False)
+    """
+    parts, others = _parts(one), _parts(other)
+    if parts is None or others is None:
+        return parts is others
+    if type(one) is not type(other) or len(parts) != len(others):
+        return False
+    keyed = not _is_mapping(one) or _keys(one) == _keys(other)
+    return keyed and all(alike(*pair) for pair in zip(parts, others, strict=True))
+
+
 def _parts(tree: Any) -> list[Any] | None:
     """Return what a node holds, in order; None for what is no node known here."""
     if _is_mapping(tree):
         return [tree[key] for key in _keys(tree)]
     if isinstance(tree, Record):
-        return [tree.__dict__[name] for name in tree.children]
+        return [getattr(tree, name) for name in tree.children]
     return list(tree) if issubclass(type(tree), tuple | list) else ([] if tree is None else None)
 
 

@@ -73,6 +73,13 @@ def test_other_structures_are_refused(tree: Any, other: Any) -> None:
             walk(lambda a, _b: a, tree, other)
 
 
+@given(TREES, TREES)
+def test_likeness_agrees_with_optree(one: Any, other: Any) -> None:
+    """Two trees are alike where optree finds the same structure, each with itself at least."""
+    assert _walk.alike(one, one)
+    assert _walk.alike(one, other) == _tree.alike(one, other)
+
+
 def test_one_tensor_per_leaf_under_a_compiler() -> None:
     """Inside a compiled function the walks are taken, and give the same state."""
     state = TrainState(params={"main": {"w": torch.ones(2), "b": torch.zeros(1)}}, stepped={"main": torch.tensor(True)})
