@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, TypeVar, cast
+
+import torch
 
 V = TypeVar("V")
 T = TypeVar("T")
@@ -55,6 +57,19 @@ class FrozenMap(Mapping[Any, V]):
         """Tell whether ``key`` is there."""
         return key in self._data
 
+    # Mapping's own three would go through __getitem__ key by key.
+    def keys(self) -> KeysView[Any]:
+        """Return the keys in order."""
+        return self._data.keys()
+
+    def values(self) -> ValuesView[V]:
+        """Return the values in order."""
+        return self._data.values()
+
+    def items(self) -> ItemsView[Any, V]:
+        """Return keys and values in order."""
+        return self._data.items()
+
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the value under ``key``, or ``default``."""
         return self._data.get(key, default)
@@ -83,7 +98,10 @@ class FrozenMap(Mapping[Any, V]):
         """Return what ``build()`` gave the first time it was asked for under ``key``.
 
         The mapping never changes, so neither does what depends on it: name lists and device groups are made once.
+        Under a compiler everything is made once anyway, and a trace must leave nothing behind.
         """
+        if torch.compiler.is_compiling():
+            return build()
         try:
             return self._derived[key]
         except KeyError:

@@ -99,8 +99,8 @@ class TrainState(_tree.Record):
 
     def __post_init__(self) -> None:
         """Freeze the dicts that were given."""
-        for name, value in self.__dict__.items():
-            self.__dict__[name] = _tree.freeze(value)
+        for name in self.names:
+            object.__setattr__(self, name, _tree.freeze(getattr(self, name)))
 
     def slot(self, name: str) -> Any:
         """Return the slot of a hook.

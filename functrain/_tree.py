@@ -2,51 +2,28 @@
 
 A state is read by two pytree libraries: optree (fast, rich paths) and ``torch.utils._pytree`` (the only one that
 ``vmap`` and ``torch.compile`` look at). A node that only one of them knows would be a leaf for the other, so every
-node type is registered here, in both.
+node type is registered here, in both. What a compiler traces goes neither way: see :mod:`functrain._walk`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Self, TypeVar, cast, dataclass_transform
+from typing import Any, TypeVar, cast, dataclass_transform
 
 import optree
+import torch
 from torch.utils import _pytree as torch_pytree
 
+from functrain import _walk
 from functrain._frozen_map import FrozenMap, freeze, thaw, wrap
+from functrain._record import Record
 
 __all__ = ["FrozenMap", "Record", "freeze", "leaves", "map_leaves", "paths", "record", "structure", "thaw"]
 
 NAMESPACE = "functrain"
-R = TypeVar("R", bound="Record")
-
-
-class Record:
-    """A frozen dataclass that is a pytree node; :meth:`replace` is the only way to another one."""
-
-    def replace(self, **changes: Any) -> Self:
-        """Return a copy with some fields changed; the original stays.
-
-        Copies ``__dict__``, which costs a sixth of ``dataclasses.replace``. Dicts among the changes are frozen.
-
-        Raises:
-            TypeError: a name that is no field.
-        """
-        if not changes.keys() <= self.__dict__.keys():
-            raise TypeError(_unknown_fields(self, changes))
-        new = object.__new__(type(self))
-        new.__dict__.update(self.__dict__)
-        for name, value in changes.items():
-            new.__dict__[name] = freeze(value) if type(value) is dict else value
-        return new
-
-
-def _unknown_fields(record: Record, changes: Mapping[str, Any]) -> str:
-    """Say which names are no fields, and which there are."""
-    unknown = sorted(changes.keys() - record.__dict__.keys())
-    return f"{type(record).__name__} has no field {', '.join(unknown)}; there are {', '.join(record.__dict__)}"
+R = TypeVar("R", bound=Record)
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
@@ -55,7 +32,8 @@ def record(*static: str) -> Callable[[type[R]], type[R]]:
 
     def register(cls: type[R]) -> type[R]:
         made = dataclass(frozen=True, eq=False)(cls)
-        names = tuple(field.name for field in fields(cast("Any", made)) if field.name not in static)
+        made.names = tuple(field.name for field in fields(cast("Any", made)))
+        made.children = names = tuple(name for name in made.names if name not in static)
         _register_record(made, names, static)
         return made
 
@@ -70,6 +48,8 @@ def _register_record(cls: type[Any], names: tuple[str, ...], static: tuple[str, 
         return [content[name] for name in names], tuple(content[name] for name in static)
 
     def unflatten(own: tuple[Any, ...], children: Any) -> Any:
+        if torch.compiler.is_compiling():  # Dynamo before 2.13 does not know the __dict__ of a record
+            return cls(**dict(zip(names, children, strict=True)), **dict(zip(static, own, strict=True)))
         new = object.__new__(cls)
         new.__dict__.update(zip(names, children, strict=True))
         new.__dict__.update(zip(static, own, strict=True))
@@ -128,7 +108,19 @@ def leaves(tree: Any) -> list[Any]:
     >>> leaves(FrozenMap({"b": 1, "a": (2, 3)}))
     [1, 2, 3]
     """
+    if torch.compiler.is_compiling():
+        return _walk.leaves(tree)
     return optree.tree_leaves(tree, namespace=NAMESPACE)
+
+
+def flattened(tree: Any) -> tuple[list[Any], optree.PyTreeSpec]:
+    """Return the leaves of a tree and its structure.
+
+    >>> flattened(FrozenMap({"a": 1}))[0]
+    [1]
+    """
+    found, spec = optree.tree_flatten(tree, namespace=NAMESPACE)
+    return found, spec
 
 
 def map_leaves(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
@@ -137,6 +129,8 @@ def map_leaves(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     >>> map_leaves(lambda a, b: a + b, FrozenMap({"x": 1}), FrozenMap({"x": 2}))
     FrozenMap({'x': 3})
     """
+    if torch.compiler.is_compiling():
+        return _walk.mapped(function, tree, *others)
     return optree.tree_map(function, tree, *others, namespace=NAMESPACE)
 
 
@@ -146,12 +140,25 @@ def rebuilt(tree: Any, new_leaves: list[Any]) -> Any:
     >>> rebuilt(FrozenMap({"x": 1, "y": 2}), [3, 4])
     FrozenMap({'x': 3, 'y': 4})
     """
+    if torch.compiler.is_compiling():
+        return _walk.rebuilt(tree, new_leaves)
     return optree.tree_unflatten(structure(tree), new_leaves)
 
 
 def structure(tree: Any) -> optree.PyTreeSpec:
     """Return the structure of a tree, to be compared with ``==``."""
     return optree.tree_structure(tree, namespace=NAMESPACE)
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Tell whether two trees have the same structure.
+
+    >>> alike(FrozenMap({"a": 1}), FrozenMap({"a": 2})), alike(FrozenMap({"a": 1}), FrozenMap({"b": 1}))
+    (True, False)
+    """
+    if torch.compiler.is_compiling():
+        return _walk.alike(one, other)
+    return structure(one) == structure(other)
 
 
 def paths(tree: Any, root: str = "state") -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from functrain import (
     prioritized,
     when,
 )
+from functrain._restriction import chosen, compiled
 from functrain._select import wide
 from functrain._tree import paths
 from functrain._wrapper import innermost
@@ -215,3 +217,9 @@ def test_an_observer_looks_and_changes_nothing(answer: Any) -> None:
     state = TrainState(loss=torch.tensor(1.0))
     assert look(state, STEP, False) == (state, True, state.loss)
     assert (look.name, look.priority, look.may_drop) == ("look", 3, False)
+
+
+@given(st.text("ab.*?[]", max_size=5), st.text("abA.", max_size=5))
+def test_a_pattern_chooses_as_its_compiled_form_does(pattern: str, name: str) -> None:
+    """Compiled or not, a pattern takes the names that fnmatchcase takes."""
+    assert chosen(pattern, "main", name) is chosen(compiled(pattern), "main", name) is fnmatchcase(name, pattern)

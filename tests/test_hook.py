@@ -199,7 +199,11 @@ def test_repr_is_source_text_of_what_differs_from_the_defaults() -> None:
     assert (str(EMA()), str(ClipNorm(max_norm=1.0))) == ("EMA()", "ClipNorm(max_norm=1.0)")
 
 
-@pytest.mark.parametrize("made", [decorated, hook(bare), Holder.inside, fold(bare), named("x", decorated)], ids=repr)
+@pytest.mark.parametrize(
+    "made",
+    [decorated, hook(bare), Holder.inside, fold(bare), named("x", decorated)],
+    ids=["decorated", "bare", "inside", "folded", "renamed"],
+)
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
 def test_functions_copy_and_pickle(made: Any, copied: Callable[[Any], Any]) -> None:
     """Decorated, bare and renamed functions come back equal, with their names and claims."""

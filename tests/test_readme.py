@@ -30,13 +30,14 @@ def test_there_are_two_commands(text: str) -> None:
     assert commands[1].endswith(".venv/bin/pytest")
 
 
-def test_the_first_pipeline_prints_what_is_shown(text: str) -> None:
-    """The code runs as it stands, and the output below it is its own."""
-    code, shown = blocks(text, "python")[0], blocks(text, "text")[0]
-    printed = StringIO()
-    with redirect_stdout(printed):
-        exec(compile(code, "README.md", "exec"), {})  # noqa: S102 - the code is this repository's own
-    assert printed.getvalue() == shown
+def test_the_code_prints_what_is_shown(text: str) -> None:
+    """The code runs as it stands, from top to bottom, and the output below each block is its own."""
+    names: dict[str, object] = {}
+    for code, shown in zip(blocks(text, "python"), blocks(text, "text"), strict=True):
+        printed = StringIO()
+        with redirect_stdout(printed):
+            exec(compile(code, "README.md", "exec"), names)  # noqa: S102 - the code is this repository's own
+        assert printed.getvalue() == shown
 
 
 def test_the_stage_table_is_complete(text: str) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import functrain
 from functrain import FrozenMap, Hook, PurityError, Stage, StructureError, TrainState, fold
 from functrain._owners import Owners
 from functrain._state import FIELDS
-from functrain._strict import strict_pipeline
+from functrain._strict import same, strict_pipeline
 from functrain._tree import paths
 from functrain._window import Window
 from tests.scripted import STEP
@@ -237,3 +240,11 @@ def test_nan_stays_nan_and_equal_values_are_no_change() -> None:
     """A new tensor with the old content, NaN included, is no write."""
     same = broken(lambda s: s.replace(raw_loss=s.raw_loss.clone(), rng=s.rng.clone()))
     assert strictly(same).raw_loss.isnan()
+
+
+@given(st.floats() | st.integers() | st.text() | st.booleans())
+def test_a_number_computed_anew_is_the_same(value: float | str) -> None:
+    """Leaves are compared by value, NaN included; another type is another leaf."""
+    assert same(value, pickle.loads(pickle.dumps(value)))
+    assert not same(value, [value])
+    assert not same(1, True)

@@ -4,6 +4,7 @@ from functrain.pure.adam import adam as adam
 from functrain.pure.adam import adamw as adamw
 from functrain.pure.bridge import to_shell as to_shell
 from functrain.pure.check import check as check
+from functrain.pure.compiled import compiled as compiled
 from functrain.pure.engine import TrainStep as TrainStep
 from functrain.pure.engine import train_step as train_step
 from functrain.pure.functional import Functional as Functional

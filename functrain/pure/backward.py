@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -22,8 +22,10 @@ from functrain.pure.noise import Noise
 from functrain.pure.numbers import tensored
 from functrain.pure.protocol import takes_noise
 
+Through: TypeAlias = Callable[[FrozenMap[Any]], FrozenMap[Any]]
 
-class _Found(NamedTuple):
+
+class Found(NamedTuple):
     """What comes out of the differentiated function beside its value."""
 
     state: TrainState
@@ -32,26 +34,41 @@ class _Found(NamedTuple):
 
 def backward(pipeline: Pipeline, loss_fn: Callable[..., Any], state: TrainState, *, differentiable: bool) -> TrainState:
     """Return the state after the backward of a micro-batch: gradients added, or, dropped, everything as it was."""
-    params = state.params
-    if differentiable:
-        # What flows back from later steps must be finite; the gradient of this step itself is judged by the hooks.
-        params = _tree.map_leaves(gated, params)
-
-    def final_loss(live: FrozenMap[Any]) -> tuple[Tensor, _Found]:
-        whole = FrozenMap({model: held | live[model] for model, held in params.items()})
-        found = _folded(pipeline, loss_fn, state.replace(params=whole))
-        return _as_wanted(found.state), found
-
-    trained = FrozenMap({model: {name: params[model][name] for name in held} for model, held in state.grads.items()})
-    grads, found = torch.func.grad(final_loss, has_aux=True)(trained)
+    # What flows back from later steps must be finite; the gradient of this step itself is judged by the hooks.
+    params = _tree.map_leaves(gated, state.params) if differentiable else state.params
+    grads, found = gradients(pipeline, loss_fn, state.replace(params=params))
     losses = {name: _kept(getattr(found.state, name), state.loss, differentiable) for name in ("loss", "raw_loss")}
+    # Of two equal results a compiler makes one tensor, and compiles again when the next step is given it twice.
+    losses["raw_loss"] = losses["raw_loss"].clone()
     after = found.state.replace(params=state.params, batch=state.batch, **losses)
     entered = _entered(after, grads)
     dropped = after.replace(buffers=state.buffers)
     return tensored(select(found.enters, lambda: entered, lambda: dropped), state.rng.device)
 
 
-def _folded(pipeline: Pipeline, loss_fn: Callable[..., Any], state: TrainState) -> _Found:
+def gradients(
+    pipeline: Pipeline, loss_fn: Callable[..., Any], state: TrainState, through: Through | None = None
+) -> tuple[FrozenMap[Any], Found]:
+    """Return the gradients of the final loss, and what forward and fold have left.
+
+    Args:
+        pipeline: what is folded at DO_BACKWARD.
+        loss_fn: the loss.
+        state: with the batch; its ``grads`` say which parameters are differentiated.
+        through: what those pass on their way into the loss.
+    """
+
+    def final_loss(live: FrozenMap[Any]) -> tuple[Tensor, Found]:
+        live = through(live) if through else live
+        params = FrozenMap({model: held | live[model] for model, held in state.params.items()})
+        found = _folded(pipeline, loss_fn, state.replace(params=params))
+        return _as_wanted(found.state), found
+
+    kept = {model: {name: state.params[model][name] for name in held} for model, held in state.grads.items()}
+    return torch.func.grad(final_loss, has_aux=True)(FrozenMap(kept))
+
+
+def _folded(pipeline: Pipeline, loss_fn: Callable[..., Any], state: TrainState) -> Found:
     """Run the forward and the fold of DO_BACKWARD."""
     with _autocast(state):
         loss, buffers = evaluated(loss_fn, state)
@@ -59,7 +76,7 @@ def _folded(pipeline: Pipeline, loss_fn: Callable[..., Any], state: TrainState) 
     outcome = pipeline.update(state, Stage.DO_BACKWARD, will_skip=False)
     # Only tensors may leave a differentiated function, and the batch may hold anything.
     after = outcome.state.replace(batch=FrozenMap())
-    return _Found(*tensored((after, outcome.proceed), state.rng.device))
+    return Found(*tensored((after, outcome.proceed), state.rng.device))
 
 
 def evaluated(loss_fn: Callable[..., Any], state: TrainState) -> tuple[Tensor, FrozenMap[Any]]:

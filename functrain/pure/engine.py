@@ -17,17 +17,23 @@ from functrain._state import TrainState
 from functrain._tree import FrozenMap
 from functrain._wrapper import innermost
 from functrain.pure.backward import backward
+from functrain.pure.donation import DONATED_AND_DIFFERENTIABLE, overwritten
 from functrain.pure.numbers import tensored
+from functrain.pure.own_code import with_own_code
 from functrain.pure.pairs import as_optimizers
-from functrain.pure.setup import first_state
+from functrain.pure.setup import Start, first_state, started
 from functrain.pure.stepping import hyper_of, stepped
+from functrain.pure.unused import require_batch, require_none, unused
 
 
 class TrainStep(NamedTuple):
     """What :func:`train_step` returns.
 
     Attributes:
-        init: ``init(params, buffers=None, seed=0) -> state``.
+        init: ``init(params, buffers=None, seed=0, batch=None) -> state``. With an example batch the loss is run once,
+            and parameters that it does not use have no gradient and are not stepped, as in ``torch.optim``; without
+            one they have a gradient of zero, under which momentum and decay still move them. It must use whatever
+            a later batch may use: what is left out is never trained.
         step: ``step(state, batch) -> state``.
         flush: ``flush(state) -> state``: close a partial window by policy, and end the epoch.
     """
@@ -37,11 +43,21 @@ class TrainStep(NamedTuple):
     flush: Callable[[TrainState], TrainState]
 
 
-def train_step(loss_fn: Callable[..., Any], optimizer: Any, hooks: Any, *, differentiable: bool = False) -> TrainStep:
+def train_step(
+    loss_fn: Callable[..., Any],
+    optimizer: Any,
+    hooks: Any,
+    *,
+    differentiable: bool = False,
+    require_all_parameters: bool = False,
+) -> TrainStep:
     """Return init, step and flush of a training run that is nothing but functions.
 
     ``step`` accepts ``torch.compile(fullgraph=True)``, ``torch.func.vmap`` and, with ``differentiable=True``,
     ``torch.func.grad`` through many steps. Vetoes are selected, never branched on.
+
+    A compiled step needs less memory if the state that it is given may be overwritten: start with
+    ``init(...).replace(donated=True)``, and keep no other reference to it.
 
     Args:
         loss_fn: ``(params, buffers, batch[, rng]) -> loss[, buffers]``, pure; see :func:`functional`.
@@ -49,6 +65,7 @@ def train_step(loss_fn: Callable[..., Any], optimizer: Any, hooks: Any, *, diffe
             ``{key: (pair, selector)}``.
         hooks: a hook, a pipeline, or a list of both.
         differentiable: keep the graph from one step to the next; detached otherwise.
+        require_all_parameters: let ``init`` refuse parameters that the loss does not use; it then needs a batch.
 
     >>> from functrain import ClipNorm, pure
     >>> def loss_fn(params, buffers, batch):
@@ -60,26 +77,60 @@ def train_step(loss_fn: Callable[..., Any], optimizer: Any, hooks: Any, *, diffe
     See also: :class:`functrain.Shell`, which runs the same pipeline on real modules.
     """
     pipeline = fold(*hooks) if isinstance(hooks, list | tuple) else fold(hooks)
-    engine = _Engine(pipeline, loss_fn, as_optimizers(optimizer), differentiable)
-    return TrainStep(engine.init, engine.step, engine.flush)
+    engine = _Engine(pipeline, loss_fn, as_optimizers(optimizer), differentiable, require_all_parameters)
+    return TrainStep(engine.init, with_own_code(engine.step), with_own_code(engine.flush))
 
 
 class _Engine:
     """Pipeline, loss and optimizers of one run; holds nothing that changes."""
 
-    def __init__(self, pipeline: Pipeline, loss_fn: Any, optimizers: Mapping[str, Any], differentiable: bool) -> None:
+    def __init__(
+        self, pipeline: Pipeline, loss_fn: Any, optimizers: Mapping[str, Any], differentiable: bool, requires_all: bool
+    ) -> None:
         self.pipeline, self.loss_fn, self.optimizers = pipeline, loss_fn, optimizers
-        self.differentiable = differentiable
+        self.differentiable, self.requires_all = differentiable, requires_all
         self.precision = innermost(pipeline.member("precision"))
         self.accumulate = innermost(pipeline.member("accumulate"))
 
-    def init(self, params: Mapping[str, Any], buffers: Mapping[str, Any] | None = None, seed: int = 0) -> TrainState:
+    def init(
+        self, params: Mapping[str, Any], buffers: Mapping[str, Any] | None = None, seed: int = 0, batch: Any = None
+    ) -> TrainState:
         """Build the first state; parameters and buffers are copied unless the run is differentiable."""
-        state = first_state(self.pipeline, self.optimizers, params, buffers or {}, seed, copies=not self.differentiable)
-        return self.fire(state, Stage.SETUP)[0]
+        start = started(params, buffers, seed, copies=not self.differentiable)
+        state = self._begun(start)
+        left_out = self._unused(state, batch)
+        return self._begun(start.without(left_out)) if left_out else state
+
+    def _begun(self, start: Start) -> TrainState:
+        """Return the state of a run that starts so."""
+        return self.fire(first_state(self.pipeline, self.optimizers, start), Stage.SETUP)[0]
+
+    def _unused(self, state: TrainState, batch: Any) -> list[tuple[str, str]]:
+        """Return the trained parameters that an example batch does not reach; without one nothing is known."""
+        if self.requires_all:
+            require_batch(batch)
+        if batch is None:
+            return []
+        state, _ = self.fire(self._opened(state, batch), Stage.BEFORE_BATCH)
+        places = unused(self.pipeline, self.loss_fn, state)
+        if self.requires_all:
+            require_none(places)
+        return places
 
     def step(self, state: TrainState, batch: Any) -> TrainState:
         """Run one micro-batch."""
+        return self._kept_or_donated(state, lambda kept: self._advanced(kept, batch))
+
+    def _kept_or_donated(self, state: TrainState, advanced: Callable[[TrainState], TrainState]) -> TrainState:
+        """Return the state that follows; in the storage of a donated one, if that is what it is."""
+        if not state.donated:
+            return advanced(state)
+        if self.differentiable:
+            raise ValueError(DONATED_AND_DIFFERENTIABLE)
+        return overwritten(state, advanced(state.replace(donated=False)))
+
+    def _advanced(self, state: TrainState, batch: Any) -> TrainState:
+        """Return the state after one micro-batch."""
         state = state if self.differentiable else _tree.map_leaves(_detached, state)
         state, clears = self.fire(self._opened(state, batch), Stage.BEFORE_BATCH)
         state = select(clears, lambda: _cleared(state).replace(window=state.window.cleared()), lambda: state)
@@ -135,6 +186,10 @@ class _Engine:
 
     def flush(self, state: TrainState) -> TrainState:
         """Close a partial window by policy, and end the epoch."""
+        return self._kept_or_donated(state, self._flushed)
+
+    def _flushed(self, state: TrainState) -> TrainState:
+        """Return the state after the end of an epoch."""
         policy = getattr(self.accumulate, "partial", "carry")
         if policy != "carry" and self.accumulate is not None:
             is_open = state.hooks[self.accumulate.name]["position"] > 0

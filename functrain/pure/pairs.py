@@ -151,7 +151,7 @@ def _same_structure(new: Any, state: Any) -> Any:
     Raises:
         StructureError: it is not built like the one before; a step could not be undone then.
     """
-    if _tree.structure(new) != _tree.structure(state):
+    if not _tree.alike(new, state):
         msg = (
             "the optimizer's state changes its structure: init(params) must build all of it, zeros for what comes "
             f"later; it was {_tree.structure(state)} and became {_tree.structure(new)}"

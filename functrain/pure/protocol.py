@@ -51,5 +51,5 @@ def handed_out(tensors: FrozenMap[Any]) -> dict[str, Any]:
 
 def taken_in(tensors: Mapping[str, Any]) -> FrozenMap[Any]:
     """Return tensors by model key; a mapping of names to tensors is that of the model "main"."""
-    nested = bool(tensors) and all(isinstance(held, Mapping) for held in tensors.values())
+    nested = len(tensors) > 0 and all(isinstance(held, Mapping) for held in tensors.values())
     return FrozenMap(tensors if nested else {"main": dict(tensors)})

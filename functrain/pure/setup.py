@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -23,27 +23,49 @@ from functrain.pure.protocol import taken_in
 from functrain.pure.stepping import hyper_of, part
 
 
-def first_state(
-    pipeline: Pipeline,
-    optimizers: Mapping[str, Any],
-    params: Mapping[str, Any],
-    buffers: Mapping[str, Any],
-    seed: int,
-    *,
-    copies: bool,
-) -> TrainState:
+class Start(NamedTuple):
+    """What a run starts from, by model key and name.
+
+    Attributes:
+        params: all parameters.
+        buffers: all buffers.
+        trained: the parameters that have a gradient.
+        seed: of the noise.
+    """
+
+    params: FrozenMap[Any]
+    buffers: FrozenMap[Any]
+    trained: FrozenMap[Any]
+    seed: int
+
+    def without(self, places: Collection[tuple[str, str]]) -> Start:
+        """Return a start at which some parameters, given as (model key, name), have no gradient."""
+        kept = {
+            model: {name: leaf for name, leaf in held.items() if (model, name) not in places}
+            for model, held in self.trained.items()
+        }
+        return self._replace(trained=FrozenMap(kept))
+
+
+def started(params: Mapping[str, Any], buffers: Mapping[str, Any] | None, seed: int, *, copies: bool) -> Start:
+    """Return what a run starts from; parameters and buffers as copies if so wished."""
+    weights = taken_in(params)
+    held = taken_in(buffers) if buffers else FrozenMap(dict.fromkeys(weights, FrozenMap[Any]()))
+    trained = _trained(weights)
+    if copies:
+        weights, held = _tree.map_leaves(_copied, weights), _tree.map_leaves(_copied, held)
+    return Start(weights, held, trained, seed)
+
+
+def first_state(pipeline: Pipeline, optimizers: Mapping[str, Any], start: Start) -> TrainState:
     """Return the state before the first batch, with every slot built and every number a tensor.
 
     Raises:
         ValueError: a parameter that two optimizers select.
     """
-    weights = taken_in(params)
-    trained = _trained(weights)
-    held = taken_in(buffers) if buffers else FrozenMap(dict.fromkeys(weights, FrozenMap[Any]()))
-    if copies:
-        weights, held = _tree.map_leaves(_copied, weights), _tree.map_leaves(_copied, held)
+    weights, held, trained, seed = start
     owners = _owners(optimizers, trained)
-    loss = torch.full((), float("nan"), dtype=_loss_dtype(weights), device=_device(weights))
+    loss = torch.full((), float("nan"), dtype=loss_dtype(weights), device=_device(weights))
     state = TrainState(
         loss=loss,
         raw_loss=loss.clone(),
@@ -84,7 +106,7 @@ def _device(weights: FrozenMap[Any]) -> torch.device:
     return torch.device("cpu") if first is None else first.device
 
 
-def _loss_dtype(weights: FrozenMap[Any]) -> torch.dtype:
+def loss_dtype(weights: FrozenMap[Any]) -> torch.dtype:
     """Return the dtype that losses are kept in: that of the parameters, at least float32."""
     kinds = [leaf.real.dtype for leaf in _tree.leaves(weights) if leaf.is_floating_point() or leaf.is_complex()]
     return reduce(torch.promote_types, kinds, torch.float32)

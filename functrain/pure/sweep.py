@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from types import FunctionType
 from typing import Any, cast
 
 import torch
@@ -16,6 +15,7 @@ from functrain._state import TrainState
 from functrain.pure.dials import SEED, dialled
 from functrain.pure.lanes import Seen, chunked, flushed, joined, watched
 from functrain.pure.over import Lane, lanes_of
+from functrain.pure.own_code import with_own_code
 from functrain.pure.table import SweepTable
 from functrain.pure.tally import tabulated
 
@@ -165,19 +165,11 @@ def _compiled(step: Callable[..., Any], options: bool | Mapping[str, Any]) -> Ca
     if options is False:
         return step
     chosen: dict[str, Any] = {"fullgraph": True, "dynamic": False} | ({} if options is True else dict(options))
-    return torch.compile(_own(step), **chosen)
-
-
-def _own(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the step under a code object of its own: torch counts by code object how often it has recompiled.
-
-    Without it the ninth sweep of a process would be refused.
-    """
 
     def all_lanes(state: TrainState, dead: Tensor, batch: Any) -> Any:
         return step(state, dead, batch)
 
-    return FunctionType(all_lanes.__code__.replace(), globals(), closure=all_lanes.__closure__)
+    return torch.compile(with_own_code(all_lanes), **chosen)
 
 
 def _by_lane(history: list[list[Seen]], name: str) -> Tensor:

@@ -47,7 +47,8 @@ def _items(given: Any, kind: type[T], what: str) -> Iterable[tuple[Any, Any]]:
 class Models:
     """Parameters, buffers and gradients of real modules, by model key and plain name.
 
-    ``live`` holds the parameters themselves, ``params`` detached tensors on the same storage, made once.
+    ``live`` holds the parameters themselves, ``params`` detached tensors on the same storage, made once;
+    ``unreached`` lists those that have had no gradient so far.
     """
 
     def __init__(self, given: Any) -> None:
@@ -57,6 +58,7 @@ class Models:
         self._holders = {key: named_buffers(each) for key, each in self.modules.items()}
         self._all = [leaf for held in self.live.values() for leaf in held.values()]
         self.places = list(self._unique())
+        self.unreached = self.places
         self.params, self._addresses = self._detached(), self._now()
         self.buffers: FrozenMap[Any] = self._held()
 
@@ -109,6 +111,7 @@ class Models:
         for key, name, leaf in self.places:
             if leaf.grad is not None:
                 found[key][name] = leaf.grad
+        self.unreached = [place for place in self.unreached if place[2].grad is None]
         return FrozenMap(found)
 
     def clear_gradients(self) -> None:

@@ -41,7 +41,7 @@ class Row:
 
     def cells(self) -> tuple[str, str, str, str]:
         """Return the texts of the row."""
-        return self.law.name, self.status, str(self.examples) if self.applies else "", self.law.statement
+        return self.law.name, self.status, str(self.examples), self.law.statement
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,9 +58,9 @@ class LawReport:
     >>> report = check_hook(EMA(), laws=[laws.CONTRACT, laws.MONOID], max_examples=5)
     >>> print(report)
     EMA()
-    law          status          examples  statement
-    L1 contract  kept            5         returns (TrainState, bool or 0-d bool tensor, scalar tensor or None)
-    L10 monoid   does not apply            fold() is the unit, + is associative, order is the stable sort
+    law          status  examples  statement
+    L1 contract  kept    5         returns (TrainState, bool or 0-d bool tensor, scalar tensor or None)
+    does not apply: L10 monoid
     >>> report.broken
     ()
     """
@@ -106,20 +106,26 @@ class LawReport:
 
     def __str__(self) -> str:
         """Print the table, and below it a line for each violation."""
-        table = [HEADINGS, *(row.cells() for row in self.rows)]
+        table = [HEADINGS, *(row.cells() for row in self.rows if row.applies)]
         widths = [max(len(line[column]) for line in table) for column in range(len(HEADINGS))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in table]
         broken = [each.headline() for each in self.violations]
-        return "\n".join([self.subject, *(line.rstrip() for line in lines), *broken])
+        return "\n".join([self.subject, *(line.rstrip() for line in lines), *self._others(), *broken])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         """Return the table as HTML, without a script."""
         head = "".join(f"<th style='text-align:left'>{escape(name)}</th>" for name in HEADINGS)
-        body = "".join(_html_row(row) for row in self.rows)
+        body = "".join(_html_row(row) for row in self.rows if row.applies)
         broken = "".join(f"<pre>{escape(str(each))}</pre>" for each in self.violations)
-        return f"<table><caption>{escape(self.subject)}</caption><tr>{head}</tr>{body}</table>{broken}"
+        others = "".join(f"<p>{escape(line)}</p>" for line in self._others())
+        return f"<table><caption>{escape(self.subject)}</caption><tr>{head}</tr>{body}</table>{others}{broken}"
+
+    def _others(self) -> list[str]:
+        """Return a line that names the laws that say nothing about the subject, if there are any."""
+        names = [row.law.name for row in self.rows if not row.applies]
+        return [f"does not apply: {', '.join(names)}"] if names else []
 
 
 def _html_row(row: Row) -> str:

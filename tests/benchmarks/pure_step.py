@@ -1,10 +1,9 @@
 """The whole update as one compiled function beside loops that do the same, interleaved in one run.
 
-    python -m tests.benchmarks.pure_step [--json FILE] [--lanes 32]
+    python -m tests.benchmarks.pure_step [--network mlp|conv] [--lanes 32] [--chunk 32] [--json FILE]
 
-Three-layer MLP of width 64, batch 128: forward, backward, norm clip, finite and spike veto, AdamW, EMA. Medians per
-model; a
-ratio below 1 means faster than the eager hand-written loop.
+Forward, backward, norm clip, finite and spike veto, AdamW, average. Medians per model; a ratio below 1 is faster than
+the eager loop. Peak memory is that of all tensors of the update, weights and averages included, per model.
 """
 
 from __future__ import annotations
@@ -15,143 +14,112 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor, nn
-from torch.nn import functional
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
-from functrain import EMA, ClipNorm, MovingMean, SkipNonFinite, SkipSpikes, _tree, pure
-
-DECAY, MAX_NORM, RATIO = 0.999, 1.0, 3.0
-HOOKS = (
-    ClipNorm(max_norm=MAX_NORM),
-    SkipNonFinite(drop=False),
-    SkipSpikes(by=MovingMean(ratio=RATIO)),
-    EMA(decay=DECAY),
+from tests.benchmarks.networks import NETWORKS, Network
+from tests.benchmarks.peak import alive, peak
+from tests.benchmarks.updates import (
+    Update,
+    compiled,
+    compiled_loop,
+    donated,
+    donated_to_cpp,
+    eager_loop,
+    lanes,
+    torch_compiled,
 )
-Batch = tuple[Tensor, Tensor]
 
 
-def mlp() -> nn.Module:
-    """Return the model."""
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+class Entry(NamedTuple):
+    """One way to update, warm."""
+
+    update: Update
+    models: int
+    first_call_s: float
+    peak_kib: float
 
 
-def data() -> Batch:
-    """Return a batch."""
-    generator = torch.Generator().manual_seed(1)
-    return torch.randn(128, 64, generator=generator), torch.randint(0, 10, (128,), generator=generator)
+def main() -> None:
+    """Measure, print a table, and write JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", choices=NETWORKS, default="mlp")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--lanes", type=int, default=32)
+    parser.add_argument("--chunk", type=int, help="lanes at a time; by default all")
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    network, chunk = NETWORKS[arguments.network], arguments.chunk or arguments.lanes
+    works = {
+        "loop, eager": (eager_loop, 1),
+        "loop, compiled model and optimizer": (compiled_loop, 1),
+        "pure step, torch.compile": (torch_compiled, 1),
+        "pure step, pure.compiled": (compiled, 1),
+        "pure.compiled, donated": (donated, 1),
+        "pure.compiled, donated, C++ wrapper": (donated_to_cpp, 1),
+        f"{arguments.lanes} lanes in parts of {chunk}, donated": (
+            lambda it: lanes(it, arguments.lanes, chunk),
+            arguments.lanes,
+        ),
+    }
+    entries = {name: entry(network, *work) for name, work in tqdm(works.items(), desc="compiling")}
+    rows = measured(entries, arguments.rounds)
+    show(network.title, rows)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=2))
 
 
-def loop(batch: Batch, *, compiled: bool) -> Callable[[], None]:
-    """Return one update as a loop would write it, eager, or with a compiled model and a compiled optimizer."""
-    model = mlp()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True)
-    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(DECAY))
-    parameters, mean = list(model.parameters()), torch.tensor(float("inf"))
-    forward = torch.compile(model) if compiled else model
-    step = torch.compile(optimizer.step) if compiled else optimizer.step
-
-    def update() -> None:
-        nonlocal mean
-        optimizer.zero_grad()
-        loss = functional.cross_entropy(forward(batch[0]), batch[1])
-        loss.backward()
-        norm = nn.utils.clip_grad_norm_(parameters, MAX_NORM)
-        if torch.isfinite(norm) and loss <= RATIO * mean:
-            step()
-            average.update_parameters(model)
-            mean = torch.where(mean.isinf(), loss.detach(), 0.9 * mean + 0.1 * loss.detach())
-
-    return update
+def entry(network: Network, build: Callable[[Network], Update], models: int) -> Entry:
+    """Build an update, run it until it is warm, and measure its memory."""
+    others = alive()
+    update = build(network)
+    first = timed(update)
+    for _ in range(3):
+        update()
+    return Entry(update, models, first / 1e3, peak(update, others) / models / 2**10)
 
 
-def loss_fn(params: dict[str, Tensor], buffers: dict[str, Tensor], batch: Batch) -> Tensor:
-    """Return the loss of the model as a function of its parameters."""
-    return functional.cross_entropy(torch.func.functional_call(TEMPLATE, params, (batch[0],)), batch[1])
-
-
-TEMPLATE = mlp()
-
-
-def pure_step(batch: Batch) -> Callable[[], None]:
-    """Return one compiled pure step."""
-    init, step, _ = pure.train_step(loss_fn, pure.adamw(1e-3), HOOKS)
-    state, compiled = init(dict(mlp().named_parameters())), torch.compile(step, fullgraph=True)
-
-    def update() -> None:
-        nonlocal state
-        state = compiled(state, batch)
-
-    return update
-
-
-def lanes(batch: Batch, count: int) -> Callable[[], None]:
-    """Return one compiled step of many models at once."""
-    init, step, _ = pure.train_step(loss_fn, pure.adamw(1e-3), HOOKS)
-    alone = [init(dict(mlp().named_parameters()), seed=seed) for seed in range(count)]
-    states: Any = _tree.map_leaves(lambda *leaves: torch.stack(leaves), *alone)
-    compiled = torch.compile(torch.func.vmap(step, in_dims=(0, None)), fullgraph=True)
-
-    def update() -> None:
-        nonlocal states
-        states = compiled(states, batch)
-
-    return update
-
-
-def timed(update: Callable[[], None]) -> float:
+def timed(update: Update) -> float:
     """Return the milliseconds of one call."""
     start = time.perf_counter()
     update()
     return 1e3 * (time.perf_counter() - start)
 
 
-def main() -> None:
-    """Measure, print a table, and write JSON where asked."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--lanes", type=int, default=32)
-    parser.add_argument("--rounds", type=int, default=200)
-    arguments = parser.parse_args()
-    batch = data()
-    works = {
-        "loop, eager": (loop(batch, compiled=False), 1),
-        "loop, compiled model and optimizer": (loop(batch, compiled=True), 1),
-        "pure step, compiled": (pure_step(batch), 1),
-        f"pure step, {arguments.lanes} lanes compiled": (lanes(batch, arguments.lanes), arguments.lanes),
-    }
-    first = {name: timed(update) / 1e3 for name, (update, _) in tqdm(works.items(), desc="compiling")}
-    rows = measured(works, first, arguments.rounds)
-    show(rows)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=2))
-
-
-def measured(works: dict[str, Any], first: dict[str, float], rounds: int) -> list[dict[str, Any]]:
+def measured(entries: dict[str, Entry], rounds: int) -> list[dict[str, Any]]:
     """Return medians per model, warm and taken in turns, and ratios to the first row."""
-    for update, _ in list(works.values()) * 5:
-        update()
-    times: dict[str, list[float]] = {name: [] for name in works}
+    times: dict[str, list[float]] = {name: [] for name in entries}
     for _ in tqdm(range(rounds), desc="measuring"):
-        for name, (update, count) in works.items():
-            times[name].append(timed(update) / count)
+        for name, each in entries.items():
+            times[name].append(timed(each.update) / each.models)
     medians = {name: statistics.median(found) for name, found in times.items()}
-    base = next(iter(medians.values()))
-    return [{"what": n, "ms": ms, "ratio": ms / base, "first_call_s": first[n]} for n, ms in medians.items()]
+    base, first = next(iter(medians.values())), next(iter(entries.values()))
+    return [
+        {
+            "what": name,
+            "ms": medians[name],
+            "ratio": medians[name] / base,
+            "peak_kib": each.peak_kib,
+            "peak_ratio": each.peak_kib / first.peak_kib,
+            "first_call_s": each.first_call_s,
+        }
+        for name, each in entries.items()
+    ]
 
 
-def show(rows: list[dict[str, Any]]) -> None:
+def show(title: str, rows: list[dict[str, Any]]) -> None:
     """Print the rows as a table."""
-    table = Table("update", "ms per model", "of the eager loop", "first call, s", title="MLP 3x64, batch 128, medians")
+    heads = ("update", "ms per model", "of the eager loop", "peak, KiB", "of the eager loop", "first call, s")
+    table = Table(*heads, title=f"{title}, medians")
     for row in rows:
-        table.add_row(row["what"], f"{row['ms']:.3f}", f"{row['ratio']:.3f}", f"{row['first_call_s']:.1f}")
+        numbers = (f"{row['ms']:.3f}", f"{row['ratio']:.3f}", f"{row['peak_kib']:.0f}", f"{row['peak_ratio']:.2f}")
+        table.add_row(row["what"], *numbers, f"{row['first_call_s']:.1f}")
     Console().print(table)
 
 

@@ -22,8 +22,11 @@ from functrain import (
     Shell,
     SkipSpikes,
     Stage,
+    TrainState,
     observe,
 )
+from functrain._gradients import total_norm
+from functrain._owners import Owners
 from functrain.hooks import FixedLimit
 from tests.scalars import Weight, applied, run, sgd_shell, step
 
@@ -197,3 +200,38 @@ def test_b14_any_tied_gradient_is_scaled_once(
         step(Shell(model, SGD(model.parameters(), lr=1.0), hooks, strict=strict), slopes, model=model)
         found.append([model.a.item(), model.b.item()])
     assert found[0] == found[1]
+
+
+@given(st.integers(20, 38), st.sampled_from([INF, -INF, float("nan")]))
+def test_an_overflowed_optimizer_does_not_spoil_a_norm_whose_squares_overflow(exponent: int, bad: float) -> None:
+    """Where squares overflow, too, the norm is that of the optimizers whose gradients are finite."""
+    owners = Owners({"a": [("main", "a")], "b": [("main", "b")]})
+    grads = {"main": {"a": torch.full((4,), 10.0**exponent), "b": torch.tensor([bad])}}
+    scaler = {"scale": 1.0, "growth_tracker": 0, "found_inf": {"b": True}}
+    norm = total_norm(TrainState(params=grads, grads=grads, owners=owners, scaler=scaler))
+    assert norm.item() == pytest.approx(2 * 10.0**exponent)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_the_norm_is_published_in_single_precision(dtype: torch.dtype) -> None:
+    """Whatever the gradients are, and whether or not the metric was there before."""
+    hook = ClipNorm(max_norm=1.0)
+    state = TrainState(grads={"main": {"w": torch.ones(4, dtype=dtype)}}, hooks={"clip": {"max_norm": 1.0}})
+    for metrics in ({}, {"grad_norm": torch.tensor(float("nan"))}):
+        found = hook(state.replace(metrics=metrics), Stage.DO_OPTIMIZER_STEP, False).state.metrics["grad_norm"]
+        assert (found.dtype, found.item()) == (torch.float32, 2.0)
+
+
+def test_gradients_within_the_limit_are_handed_on() -> None:
+    """Nothing is copied where nothing is clipped."""
+    state = TrainState(grads={"main": {"w": torch.ones(4)}}, hooks={"clip": {"max_norm": 2.5}})
+    assert ClipNorm(max_norm=2.5)(state, Stage.DO_OPTIMIZER_STEP, False).state.grads is state.grads
+
+
+@pytest.mark.parametrize("limit", [1e5, 1e300, INF])
+def test_a_limit_that_a_dtype_cannot_hold_clamps_nothing(limit: float) -> None:
+    """Half precision gradients pass below a limit beyond their range."""
+    grad = torch.tensor([65504.0, -65504.0, 1.0], dtype=torch.float16)
+    state = TrainState(grads={"main": {"w": grad}}, hooks={"clip_value": {"clip_value": limit}})
+    after = ClipValue(clip_value=limit)(state, Stage.DO_OPTIMIZER_STEP, False).state
+    assert torch.equal(after.grads["main"]["w"], grad)

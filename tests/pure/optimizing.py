@@ -41,6 +41,22 @@ def torch_path(
         yield FrozenMap({"main": {name: leaf.detach().clone() for name, leaf in held.items()}})
 
 
+def torch_step(
+    build: Callable[[Any], torch.optim.Optimizer], start: Tensors, grad: Tensors, kept: dict[str, Tensors], count: int
+) -> dict[str, Tensors]:
+    """Return parameters and buffers after one step of an optimizer of torch from a given state."""
+    held = {name: torch.nn.Parameter(leaf.clone()) for name, leaf in start["main"].items()}
+    optimizer = build(held.values())
+    for name, leaf in held.items():
+        leaf.grad = grad["main"][name].clone()
+        buffers = {buffer: tree["main"][name].clone() for buffer, tree in kept.items()}
+        optimizer.state[leaf] = {"step": torch.tensor(float(count)), **buffers}
+    optimizer.step()
+    after = {"params": {name: leaf.detach() for name, leaf in held.items()}}
+    after |= {buffer: {name: optimizer.state[leaf][buffer] for name, leaf in held.items()} for buffer in kept}
+    return {what: FrozenMap({"main": tensors}) for what, tensors in after.items()}
+
+
 def pure_path(optimizer: Any, start: Tensors, grads: list[Tensors], **numbers: Tensor) -> Iterator[Tensors]:
     """Yield the parameters after each step of a pure optimizer, whose state may be given other numbers first."""
     params, state = start, optimizer.init(start) | numbers
@@ -53,3 +69,14 @@ def furthest(a: Tensors, b: Tensors) -> float:
     """Return the largest difference of two sets of parameters, relative where they are larger than 1."""
     pairs = [(left, b["main"][name]) for name, left in a["main"].items() if left.numel()]
     return max(float(((left - right).abs() / right.abs().clamp(min=1.0)).max()) for left, right in pairs)
+
+
+def ulps(a: Tensor, b: Tensor, before: Tensor) -> float:
+    """Return the largest difference of two results in units in the last place of the larger of result and start.
+
+    Where a weight and its step nearly cancel, units of the small result would measure the cancellation.
+    """
+    size = torch.maximum(b.abs(), before.abs()).nan_to_num().clamp(min=torch.finfo(b.dtype).tiny)
+    unit = torch.nextafter(size, torch.full_like(size, torch.inf)) - size
+    apart = torch.where(torch.eq(a, b) | (a.isnan() & b.isnan()), 0.0, (a - b).abs() / unit).nan_to_num(nan=torch.inf)
+    return float(apart.max()) if apart.numel() else 0.0

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functrain import _tree, pure
-from tests.pure.optimizing import drawn, furthest, gradients, pure_path, torch_path
+from tests.pure.optimizing import drawn, furthest, gradients, pure_path, torch_path, torch_step, ulps
 
 KINDS: tuple[tuple[Any, Any], ...] = ((pure.adam, torch.optim.Adam), (pure.adamw, torch.optim.AdamW))
 NUMBERS = ("lr", "beta1", "beta2", "eps", "weight_decay")
@@ -40,15 +40,29 @@ def test_fifty_steps_are_those_of_torch(kind: tuple[Any, Any], chosen: dict[str,
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@given(chosen=options())
-def test_single_precision_stays_within_two_ulp_a_step(kind: tuple[Any, Any], chosen: dict[str, Any]) -> None:
-    """In float32 each of 50 steps adds at most two units in the last place of the largest weight."""
-    chosen["eps"] = max(chosen["eps"], 1e-6)
-    start, grads = drawn(0, torch.float32), gradients(50, torch.float32)
-    ours = pure_path(kind[0](**chosen), start, grads)
-    pairs = zip(ours, torch_path(lambda p: kind[1](p, **chosen), start, grads), strict=True)
-    for count, (mine, theirs) in enumerate(pairs, 1):
-        assert furthest(mine, theirs) <= 2 * count * torch.finfo(torch.float32).eps
+@given(
+    chosen=options(),
+    seed=st.integers(0, 2**16),
+    count=st.sampled_from([0, 1, 2, 7, 1000, 10**5]),
+    magnitudes=st.tuples(st.integers(-25, 8), st.integers(-38, 10), st.integers(-25, 12)),
+)
+def test_one_step_in_single_precision_is_within_two_ulp(
+    kind: tuple[Any, Any], chosen: dict[str, Any], seed: int, count: int, magnitudes: tuple[int, int, int]
+) -> None:
+    """From any one state in float32 a step gives weights and averages at most two units in the last place away."""
+    start, grad = drawn(seed, torch.float32), drawn(seed + 1, torch.float32, 10.0 ** magnitudes[2])
+    mean, square = (drawn(seed + 2 + at, torch.float32, 10.0 ** magnitudes[at]) for at in (0, 1))
+    square = _tree.map_leaves(torch.abs, square)
+    if not count:
+        mean, square = (_tree.map_leaves(torch.zeros_like, tree) for tree in (mean, square))
+    kept = {"exp_avg": mean, "exp_avg_sq": square} | ({"max_exp_avg_sq": square} if chosen["amsgrad"] else {})
+    optimizer = kind[0](**chosen)
+    params, state = optimizer.step(grad, optimizer.init(start) | kept | {"step": torch.tensor(count)}, start)
+    theirs = torch_step(lambda p: kind[1](p, **chosen), start, grad, kept, count)
+    for name, before in {"params": start, **kept}.items():
+        ours = params if name == "params" else state[name]
+        for leaf, expected in theirs[name]["main"].items():
+            assert ulps(ours["main"][leaf], expected, before["main"][leaf]) <= 2, (name, leaf)
 
 
 @pytest.mark.parametrize("amsgrad", [False, True])

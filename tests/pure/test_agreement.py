@@ -1,4 +1,9 @@
-"""L13: the shell and the pure engine agree, bitwise, on any pipeline of library hooks and any batches."""
+"""L13: the shell and the pure engine agree on any pipeline of library hooks and any batches.
+
+Bitwise, except with Adam: a step of it in float32 may be 2 ulp away, and in float64 1e-12. What is fed back through a
+model grows by factors that no count of ulp bounds, so the law speaks of one step from one state: after each event the
+engine goes on from the shell's state.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +23,8 @@ from functrain.testing.library import library_hooks
 from functrain.testing.oracles import check_interpreters
 from functrain.testing.training import Training
 from functrain.testing.twins import Twins
+
+DTYPES = (torch.float32, torch.float64)
 
 
 def mlp() -> nn.Module:
@@ -42,14 +49,19 @@ class Scalar(nn.Module):
         return self.w * x
 
 
-def sgd(**options: Any) -> tuple[Callable[[Any], Any], float]:
-    """Return SGD; the two worlds agree bitwise."""
-    return lambda params: torch.optim.SGD(params, lr=0.05, **options), 0.0
+def sgd(**options: Any) -> Callable[[Any], Any]:
+    """Return SGD."""
+    return lambda params: torch.optim.SGD(params, lr=0.05, **options)
 
 
-def adamw(**options: Any) -> tuple[Callable[[Any], Any], float]:
-    """Return AdamW; the two worlds agree to a few ulp."""
-    return lambda params: torch.optim.AdamW(params, lr=0.01, **options), 1e-4
+def adam(**options: Any) -> Callable[[Any], Any]:
+    """Return Adam."""
+    return lambda params: torch.optim.Adam(params, lr=0.01, **options)
+
+
+def adamw(**options: Any) -> Callable[[Any], Any]:
+    """Return AdamW."""
+    return lambda params: torch.optim.AdamW(params, lr=0.01, **options)
 
 
 OPTIMIZERS = (
@@ -57,20 +69,26 @@ OPTIMIZERS = (
     sgd(momentum=0.9),
     sgd(momentum=0.9, nesterov=True, weight_decay=0.1),
     sgd(momentum=0.5, dampening=0.1, maximize=True),
+    adam(weight_decay=0.1),
     adamw(),
-    adamw(amsgrad=True, weight_decay=0.0),
+    adamw(amsgrad=True, weight_decay=0.0, betas=(0.5, 0.9)),
 )
 
 
-def batch_of(place: int) -> dict[str, Any]:
+def batch_of(place: int, dtype: torch.dtype) -> dict[str, Any]:
     """Return a micro-batch."""
-    return {"x": torch.randn(4, 3, generator=torch.Generator().manual_seed(place)), "tokens": place % 3 + 1}
+    x = torch.randn(4, 3, generator=torch.Generator().manual_seed(place), dtype=dtype)
+    return {"x": x, "tokens": place % 3 + 1}
 
 
-def training(model: Callable[[], nn.Module], optimizer: Callable[[Any], Any], hooks: Any) -> Training:
+def training(
+    model: Callable[[], nn.Module], optimizer: Any, hooks: Any, dtype: torch.dtype = torch.float32
+) -> Training:
     """Return a run whose loss is small for small outputs."""
-    batches = [batch_of(place) for place in range(12)]
-    return Training(model, lambda module, batch: module(batch["x"]).square().mean(), optimizer, batches, hooks)
+    batches = [batch_of(place, dtype) for place in range(12)]
+    return Training(
+        lambda: model().to(dtype), lambda module, batch: module(batch["x"]).square().mean(), optimizer, batches, hooks
+    )
 
 
 def of_the_one_model(hook: Hook) -> bool:
@@ -81,17 +99,17 @@ def of_the_one_model(hook: Hook) -> bool:
 @settings(max_examples=2 * settings().max_examples)
 @given(data=st.data())
 def test_l13_shell_and_engine_agree(data: st.DataObject) -> None:
-    """After every event of any run the two states are the same: bitwise with SGD, within ulps with AdamW."""
+    """After every event of any run the two states agree: bitwise with SGD, as close as the law says with Adam."""
     kinds = data.draw(st.lists(st.sampled_from(LIBRARY), max_size=5, unique=True))
     hooks = [data.draw(library_hooks(kind).filter(of_the_one_model)) for kind in kinds]
-    optimizer, tolerance = data.draw(st.sampled_from(OPTIMIZERS))
-    run = training(data.draw(st.sampled_from([mlp, normed, Scalar])), optimizer, hooks)
-    check_interpreters(run, data.draw(schedules()), tolerance=tolerance)
+    model, dtype = data.draw(st.sampled_from([mlp, normed, Scalar])), data.draw(st.sampled_from(DTYPES))
+    run = training(model, data.draw(st.sampled_from(OPTIMIZERS)), hooks, dtype)
+    check_interpreters(run, data.draw(schedules()))
 
 
 def test_what_was_cleared_has_not_entered() -> None:
     """Where gradients are cleared in mid-window, nothing of it counts: a dropped boundary then steps in neither."""
-    optimizer, _ = sgd(momentum=0.9, weight_decay=0.1)
+    optimizer = sgd(momentum=0.9, weight_decay=0.1)
     sometimes = when(lambda state: state.clock.batch % 2 == 1, Accumulate(every=2))
     run = training(mlp, optimizer, [sometimes, SkipNonFinite(max_consecutive=None)])
     twins = Twins(run)

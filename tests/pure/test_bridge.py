@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import StepLR
 
-from functrain import EMA, Accumulate, ClipZScore, MixedPrecision, Shell, SkipNonFinite, pure
+from functrain import EMA, Accumulate, ClipZScore, MixedPrecision, Shell, SkipNonFinite, _tree, pure
+from tests.pure.spare import one
 
 HOOKS = (
     Accumulate(every=3),
@@ -88,6 +89,19 @@ def test_to_pure_hands_out_copies() -> None:
     before = {name: leaf.clone() for name, leaf in state.params["main"].items()}
     train(shell, model, range(4, 10))
     assert all(torch.equal(state.params["main"][name], leaf) for name, leaf in before.items())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_a_moved_state_is_built_like_a_first_one(dtype: torch.dtype) -> None:
+    """Before and after a micro-batch a shell hands out the dtypes of ``init``: no step has to compile again."""
+    model = nn.Linear(3, 1, dtype=dtype)
+    shell = Shell(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), [EMA(), SkipNonFinite()])
+    run = pure.train_step(pure.functional(model, loss_fn=one), pure.sgd(0.1, momentum=0.9), shell.pipeline)
+    wanted = {path: leaf.dtype for path, leaf in _tree.paths(run.init(pure.parameters(model))).items()}
+    for place in range(2):
+        assert {path: leaf.dtype for path, leaf in _tree.paths(shell.to_pure()).items()} == wanted
+        with shell.batch():
+            shell.update(one(model, batch(place).to(dtype)))
 
 
 def test_other_optimizers_are_refused() -> None:

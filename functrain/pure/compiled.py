@@ -1,0 +1,167 @@
+"""A step compiled with nothing to be checked at each call but what may change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
+from weakref import WeakKeyDictionary
+
+import optree
+import torch
+from torch import Tensor
+
+from functrain import _tree
+from functrain._state import TrainState
+from functrain.pure.own_code import with_own_code
+
+MOST_GRAPHS = 8
+Step = Callable[[TrainState, Any], TrainState]
+
+
+def compiled(step: Step, **options: Any) -> Step:
+    """Return a step compiled as one graph; it gives what the step gives.
+
+    ``torch.compile(step)`` does, too, and looks before each call whether any of the thousands of Python objects that it
+    saw has changed, which takes as long as the arithmetic of a small model. A step is a function of its arguments
+    alone, so here only they are looked at: the batch at each call, and the state if it is not the one that the call
+    before returned. What the step closes over (the loss, the pipeline) must therefore stay as it is.
+
+    A donated state comes back as the very same object, with other values in its tensors.
+
+    Args:
+        step: what :func:`train_step` returned, or that under ``torch.func.vmap``.
+        options: for ``torch.compile``.
+
+    Raises:
+        RuntimeError: a ninth kind of batch. Each shape is a graph of its own, and so is each Python number in a batch.
+
+    >>> from functrain import pure
+    >>> init, step, _ = pure.train_step(lambda params, buffers, x: (params["w"] - x) ** 2, pure.sgd(0.5), [])
+    >>> quick = compiled(step, backend="eager")
+    >>> quick(init({"w": torch.zeros(())}), torch.ones(())).params["main"]["w"]
+    tensor(1.)
+    """
+    return _Compiled(step, options)
+
+
+class _Compiled:
+    """A step, its graphs by kind of arguments, and the leaves of the states it has met."""
+
+    def __init__(self, step: Step, options: dict[str, Any]) -> None:
+        self.step = step
+        self.options: dict[str, Any] = {"fullgraph": True, "dynamic": False, **options}
+        self.graphs: dict[Any, Callable[..., Any]] = {}
+        self.kinds: dict[Any, int] = {}
+        self.known: WeakKeyDictionary[TrainState, _Flat] = WeakKeyDictionary()
+
+    def __call__(self, state: TrainState, batch: Any) -> TrainState:
+        """Run the graph for arguments of this kind."""
+        state = state if state in self.known else self._met(state)
+        flat = self.known[state]
+        inputs, structure = _tree.flattened(batch)
+        key = (flat.kind, structure, *map(_traits, inputs))
+        graph = self.graphs.get(key) or self._built(key, state, batch)
+        found = graph(*flat.leaves, *(leaf for leaf in inputs if isinstance(leaf, Tensor)))
+        if state.donated:
+            _copy(flat.numbers, found)
+            return state
+        after = cast("TrainState", optree.tree_unflatten(flat.structure, found))
+        self.known[after] = flat._replace(leaves=found, numbers=_numbers(found))
+        return after
+
+    def _met(self, state: TrainState) -> TrainState:
+        """Take note of a state that comes from elsewhere: of its leaves and its kind."""
+        state = _apart(state) if state.donated else state
+        leaves, structure = _tree.flattened(state)
+        kind = (structure, *map(_traits, leaves))
+        self.known[state] = _Flat(leaves, _numbers(leaves), structure, self.kinds.setdefault(kind, len(self.kinds)))
+        return state
+
+    def _built(self, key: Any, state: TrainState, batch: Any) -> Callable[..., Any]:
+        """Compile the step for arguments of one kind."""
+        if len(self.graphs) >= MOST_GRAPHS:
+            raise RuntimeError(TOO_MANY.format(count=MOST_GRAPHS, what=", ".join(map(str, key[2:]))))
+        function = with_own_code(_on_leaves(self.step, state, batch))
+        unguarded: dict[str, Any] = {**(self.options.get("options") or {}), "guard_filter_fn": _none_of}
+        options: dict[str, Any] = {**self.options, "options": unguarded}
+        return self.graphs.setdefault(key, torch.compile(function, **options))
+
+
+class _Flat(NamedTuple):
+    """The leaves of a state, those without dimensions once more, its structure, and the number of its kind."""
+
+    leaves: list[Any]
+    numbers: list[Any]
+    structure: Any
+    kind: int
+
+
+def _copy(into: list[Any], found: list[Any]) -> None:
+    """Write numbers of a donated state; lanes have none without a dimension."""
+    if into:
+        torch._foreach_copy_(into, found)  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+
+
+def _numbers(leaves: Sequence[Any]) -> list[Any]:
+    return [leaf for leaf in leaves if not leaf.ndim]
+
+
+TOO_MANY = (
+    "pure.compiled has made {count} graphs, and this batch needs another one ({what}): each shape of a batch is a "
+    "graph, and each Python number in it a constant of one; pad the batches to a few shapes, and make numbers tensors"
+)
+
+
+def _traits(leaf: Any) -> Any:
+    """Return what a graph is made for: of a tensor its shape, dtype and device; anything else itself."""
+    return (leaf.shape, leaf.dtype, leaf.device, leaf.requires_grad) if isinstance(leaf, Tensor) else (type(leaf), leaf)
+
+
+def _on_leaves(step: Step, state: TrainState, batch: Any) -> Callable[..., Any]:
+    """Return the step as a function of the leaves of a state and of the tensors of a batch."""
+    count, numbers, donated = len(_tree.leaves(state)), _tree.leaves(batch), state.donated
+    state_like, batch_like = _hollow(state.replace(donated=False)), _hollow(batch)
+
+    def on_leaves(*leaves: Tensor) -> list[Tensor]:
+        tensors = iter(leaves[count:])
+        inputs = [next(tensors) if isinstance(leaf, Tensor) else leaf for leaf in numbers]
+        after = step(_tree.rebuilt(state_like, list(leaves[:count])), _tree.rebuilt(batch_like, inputs))
+        found = _tree.leaves(_tree.map_leaves(_second, state_like, after))
+        return _written(leaves[:count], found) if donated else found
+
+    return on_leaves
+
+
+def _written(before: Sequence[Tensor], found: list[Tensor]) -> list[Tensor]:
+    """Write results over what a donated state held, and return the 0-d ones, which the caller has to write.
+
+    torch 2.13 drops an in-place copy into a 0-d double that enters a graph, if nothing else uses the copy.
+    """
+    complete = [leaf.clone() for leaf in found]
+    for old, leaf in zip(before, complete, strict=True):
+        if leaf.ndim:
+            old.copy_(leaf)
+    return [leaf for leaf in complete if not leaf.ndim]
+
+
+def _hollow(tree: Any) -> Any:
+    """Return a tree of the same structure that holds no tensors, and keeps none alive."""
+    return _tree.map_leaves(_nothing, tree)
+
+
+def _nothing(_: Any) -> int:
+    return 0
+
+
+def _second(_: Any, leaf: Any) -> Any:
+    return leaf
+
+
+def _apart(state: TrainState) -> TrainState:
+    """Return a state in which no two leaves share memory: what is written to one must not be seen in another."""
+    places = [leaf.data_ptr() for leaf in _tree.leaves(state) if leaf.numel()]
+    return state if len(set(places)) == len(places) else _tree.map_leaves(torch.clone, state)
+
+
+def _none_of(guards: list[Any]) -> list[bool]:
+    return [False] * len(guards)

@@ -1,0 +1,141 @@
+"""``pure.compiled``: the step itself, whatever state and batch it is given; nothing else is looked at."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.utils import counters
+
+from functrain import EMA, Accumulate, ClipNorm, MixedPrecision, SkipNonFinite, TrainState, _tree, pure
+
+HOOKS = (Accumulate(every=2), MixedPrecision(precision="float16"), ClipNorm(max_norm=1.0), SkipNonFinite(), EMA())
+module = sys.modules[pure.compiled.__module__]  # the function of the same name hides it
+quickly = partial(pure.compiled, backend="aot_eager")
+
+
+def loss_fn(params: dict[str, Tensor], buffers: dict[str, Tensor], batch: dict[str, Any]) -> Tensor:
+    """Return a loss that a number in the batch scales."""
+    return (params["w"] * batch["x"]).square().sum() * batch.get("factor", 1.0)
+
+
+def begun(hooks: Any = HOOKS) -> tuple[Any, TrainState]:
+    """Return a step and its first state."""
+    init, step, _ = pure.train_step(loss_fn, pure.adamw(0.1), hooks)
+    return step, init({"w": torch.ones(3)})
+
+
+def batch_of(place: int, size: int = 3) -> dict[str, Any]:
+    """Return a batch; every fourth one is poisoned."""
+    return {"x": torch.full((size,), float("nan") if place % 4 == 3 else 0.1 * (place + 1))}
+
+
+def same(left: TrainState, right: TrainState) -> bool:
+    """Compare two states bitwise."""
+    pairs = zip(_tree.leaves(left), _tree.leaves(right), strict=True)
+    return all(torch.equal(a.nan_to_num(nan=7.0), b.nan_to_num(nan=7.0)) for a, b in pairs)
+
+
+@pytest.mark.parametrize("donated", [False, True])
+def test_it_gives_what_the_step_gives(donated: bool) -> None:
+    """Through windows, drops and vetoes the run is bitwise the eager one; a donated state is the same object."""
+    step, eager = begun()
+    run, state = quickly(step), _tree.map_leaves(torch.clone, eager).replace(donated=donated)
+    for place in range(9):
+        before = state
+        eager, state = step(eager, batch_of(place)), run(state, batch_of(place))
+        assert same(eager, state)
+        assert (state is before) is donated
+
+
+def test_any_state_may_come() -> None:
+    """After some steps it takes an older state, one with other numbers, and one of another run and structure."""
+    step, first = begun()
+    run, later = quickly(step), first
+    for place in range(3):
+        later = run(later, batch_of(place))
+    changed = later.replace(
+        hooks=later.hooks | {"clip": later.hooks["clip"] | {"max_norm": torch.tensor(0.01).double()}}
+    )
+    other = pure.train_step(loss_fn, pure.adamw(0.1), HOOKS).init({"w": torch.ones(3, dtype=torch.float64)})
+    for state in (first, changed, later, other):
+        assert same(run(state, batch_of(0)), step(state, batch_of(0)))
+
+
+def test_shapes_and_numbers_of_a_batch_make_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another shape, and another Python number, are other graphs with the right results; too many are refused."""
+    monkeypatch.setattr(module, "MOST_GRAPHS", 4)
+    step, state = begun(())
+    run = pure.compiled(step, backend="eager")
+    wide = pure.train_step(loss_fn, pure.adamw(0.1), ()).init({"w": torch.ones(1)})
+    for size in (2, 5):
+        assert same(run(wide, batch_of(0, size)), step(wide, batch_of(0, size)))
+    for factor in (1, 2):
+        batch = batch_of(0) | {"factor": float(factor)}
+        assert same(run(state, batch), step(state, batch))
+    with pytest.raises(RuntimeError, match=r"4 graphs.*make numbers tensors"):
+        run(state, batch_of(0) | {"factor": 99.0})
+
+
+def test_a_donated_state_with_shared_memory() -> None:
+    """Leaves of one tensor are taken apart before they are written over."""
+    step, state = begun()
+    twice = state.loss
+    shared = state.replace(loss=twice, raw_loss=twice, donated=True)
+    expected = step(state, batch_of(0))
+    assert same(quickly(step)(shared, batch_of(0)), expected)
+
+
+def test_states_that_are_dropped_are_freed() -> None:
+    """It keeps no state alive: of a long run only the latest is held, by the caller."""
+    step, state = begun(())
+    run = quickly(step)
+    state = run(state, batch_of(0))
+    gone = weakref.ref(state.params["main"]["w"])
+    state = run(state, batch_of(1))
+    gc.collect()
+    assert gone() is None
+
+
+def test_lanes_are_compiled_and_donated() -> None:
+    """A vmapped step goes the same way: the donated lanes are bitwise the eager ones."""
+    step, state = begun((ClipNorm(max_norm=1.0), SkipNonFinite()))
+    lanes = _tree.map_leaves(lambda leaf: torch.stack([leaf, leaf]), state)
+    every = torch.func.vmap(step, in_dims=(0, None))
+    run, given = quickly(every), _tree.map_leaves(torch.clone, lanes).replace(donated=True)
+    for place in range(5):
+        lanes, given = every(lanes, batch_of(place)), run(given, batch_of(place))
+        assert same(lanes, given)
+
+
+def scaled_by(factor: float) -> Any:
+    """Return a loss that closes over a number."""
+    return lambda params, _buffers, x: (params["w"] * x).sum() * factor
+
+
+def test_two_steps_do_not_share_a_graph() -> None:
+    """Runs that differ in nothing but a constant of their loss keep their own results."""
+    for factor in (1.0, 3.0):
+        init, step, _ = pure.train_step(scaled_by(factor), pure.sgd(1.0), ())
+        after = quickly(step)(init({"w": torch.zeros(1)}), torch.ones(1))
+        assert after.params["main"]["w"].item() == -factor
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("wrap", [partial(torch.compile, fullgraph=True), pure.compiled])
+def test_l7_inductor_compiles_once(wrap: Any) -> None:
+    """With Inductor, too, many steps are one graph: no two leaves that come back are one tensor."""
+    torch._dynamo.reset()
+    counters.clear()
+    step, state = begun((ClipNorm(max_norm=1.0), SkipNonFinite()))
+    run = wrap(step)
+    for place in range(6):
+        state = run(state, batch_of(place))
+    assert counters["stats"]["unique_graphs"] == 1
