@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -22,19 +23,27 @@ class Pair(NamedTuple):
 
 LEAVES = st.integers() | st.floats(allow_nan=False) | st.booleans() | st.just("text") | st.just(1j)
 KEYS = st.sampled_from(["a", "b", "c"])
-TREES = st.recursive(
-    LEAVES | st.none(),
-    lambda inner: st.one_of(
-        st.dictionaries(KEYS, inner, max_size=3).map(FrozenMap),
-        st.lists(inner, max_size=3),
-        st.lists(inner, max_size=3).map(tuple),
-        st.builds(Pair, inner, inner),
-        st.builds(lambda held: TrainState(batch=held, hooks=FrozenMap({"x": held})), inner),
-        st.dictionaries(KEYS, inner, max_size=1).map(OrderedDict),
-        st.dictionaries(KEYS, inner, max_size=3),
-    ),
-    max_leaves=8,
-)
+
+
+def trees(*foreign: Callable[[st.SearchStrategy[Any]], st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
+    """Return a strategy for trees of the nodes that a walk knows, and of others."""
+    return st.recursive(
+        LEAVES | st.none(),
+        lambda inner: st.one_of(
+            st.dictionaries(KEYS, inner, max_size=3).map(FrozenMap),
+            st.lists(inner, max_size=3),
+            st.lists(inner, max_size=3).map(tuple),
+            st.builds(Pair, inner, inner),
+            st.builds(lambda held: TrainState(batch=held, hooks=FrozenMap({"x": held})), inner),
+            st.dictionaries(KEYS, inner, max_size=3),
+            *(node(inner) for node in foreign),
+        ),
+        max_leaves=8,
+    )
+
+
+KNOWN = trees()
+TREES = trees(lambda inner: st.dictionaries(KEYS, inner, max_size=1).map(OrderedDict))
 
 
 def shown(leaf: Any) -> str:
@@ -74,7 +83,7 @@ def test_other_structures_are_refused(tree: Any, other: Any) -> None:
             walk(lambda a, _b: a, tree, other)
 
 
-@given(TREES, TREES)
+@given(KNOWN, KNOWN)
 def test_likeness_agrees_with_optree(one: Any, other: Any) -> None:
     """Two trees are alike where optree finds the same structure, each with itself at least."""
     assert _walk.alike(one, one)
