@@ -23,7 +23,9 @@ from functrain import (
     Shell,
     SkipNonFinite,
     SkipSpikes,
+    TrainState,
 )
+from functrain._gradients import total_norm
 from tests.scalars import Weight, applied, sgd_shell
 
 
@@ -70,6 +72,7 @@ def test_any_default_dtype(dtype: torch.dtype, strict: bool) -> None:
     model = nn.Linear(2, 1)
     shell = everything(model, "fp32", strict=strict)
     assert shell.state.metrics["grad_norm"].dtype is torch.float32
+    assert total_norm(TrainState()).dtype is torch.float32
     assert trained(shell, model, torch.ones(2, 2)) == 2
 
 

@@ -86,3 +86,9 @@ def test_the_unit_of_weights(weight: float) -> None:
 def test_the_reciprocal_of_the_scale(scale: float) -> None:
     """Infinity stands for 1/0 in both forms, so that what is unscaled by it is seen to be non-finite."""
     agree(scaler.reciprocal(scale), scaler.reciprocal(torch.tensor(scale, dtype=torch.float64)))
+
+
+@pytest.mark.parametrize("number", [1e39, 1e300, 3.5e38, 1.0, 0.1, 1e-50])
+def test_a_number_beyond_single_precision_is_infinite(number: float) -> None:
+    """What float32 cannot hold becomes infinity or 0, in both forms."""
+    agree(scaler.as_float32(number), scaler.as_float32(torch.tensor(number, dtype=torch.float64)))
