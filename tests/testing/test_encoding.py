@@ -69,7 +69,7 @@ def test_a_state_comes_back(state: TrainState) -> None:
         Owners({"main": [("main", "w"), ("teacher", "w")]}),
         {"record": 1, "tensor": 2},
     ],
-    ids=repr,
+    ids=["nothing", "list", "mappings", "numbers", "owners", "names of its own"],
 )
 def test_other_values_come_back(value: Any) -> None:
     """With their types; a mapping that looks like a tag stays a mapping."""
