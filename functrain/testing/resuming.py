@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
+from torch import Tensor
+
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
 from functrain.shell.dictionaries import KEPT, plain
@@ -72,6 +74,8 @@ def recorded(run: ShellRun) -> dict[str, Any]:
     """Return copies of all that a shell resumes from, without the generators of random numbers."""
     taken = run.shell.snapshot()
     state = {name: plain(getattr(taken.state, name)) for name in KEPT}
+    # A shell holds a loss in the dtype that it was computed in, a pure state in that of its weights.
+    state |= {name: state[name].double() for name in ("loss", "raw_loss") if isinstance(state.get(name), Tensor)}
     return {"state": FrozenMap(state), "optimizers": FrozenMap(taken.optimizers)}
 
 
