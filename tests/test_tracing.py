@@ -37,8 +37,8 @@ from functrain._owners import Owners
 from functrain._wrapper import innermost
 from functrain.hooks import LIBRARY
 from functrain.testing.breach import require_same
+from functrain.testing.drawn_hooks import finite_loss, tokens
 from functrain.testing.forms import in_form
-from functrain.testing.library import finite_loss, tokens
 
 UPDATES = [stage for stage in Stage if stage in UPDATE_STAGES]
 PIPELINE = fold(

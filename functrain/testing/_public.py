@@ -7,13 +7,13 @@ from functrain.testing.breach import Breach, HookFailed
 from functrain.testing.check import check_hook, check_pipeline
 from functrain.testing.differences import Disagreement
 from functrain.testing.drawn_configuration import from_config
+from functrain.testing.drawn_hooks import hooks
 from functrain.testing.drawn_pipelines import pipelines
 from functrain.testing.drawn_states import batches, stages, states
 from functrain.testing.drawn_tensors import losses, tensors
 from functrain.testing.events import schedules
 from functrain.testing.law import Law
 from functrain.testing.laws import LAWS
-from functrain.testing.library import hooks
 from functrain.testing.machine import TrainingMachine
 from functrain.testing.machine_of import training_machine
 from functrain.testing.micro_batches import check_micro_batches

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from functrain import Pipeline, fold
 from functrain.hooks import LIBRARY
 from functrain.testing.checking import check_options, strategy
-from functrain.testing.library import library_hooks
+from functrain.testing.drawn_hooks import library_hooks
 from functrain.testing.synthetic import synthetic_hooks
 
 

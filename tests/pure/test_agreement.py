@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from functrain import Accumulate, Hook, SkipNonFinite, when
 from functrain._wrapper import innermost
 from functrain.hooks import LIBRARY
+from functrain.testing.drawn_hooks import library_hooks
 from functrain.testing.events import schedules
-from functrain.testing.library import library_hooks
 from functrain.testing.oracles import check_interpreters
 from functrain.testing.training import Training
 from functrain.testing.twins import Twins

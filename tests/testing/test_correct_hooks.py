@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from functrain import Hook
 from functrain.hooks import LIBRARY
 from functrain.testing import check_hook, check_pipeline
-from functrain.testing.library import library_hooks
+from functrain.testing.drawn_hooks import library_hooks
 from tests.testing.user_hooks import USER_HOOKS
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from functrain import Accumulate, Hook
 from functrain.hooks import LIBRARY
 from functrain.testing import LAWS, Law, laws, pipelines, scenes
-from functrain.testing.library import library_hooks
+from functrain.testing.drawn_hooks import library_hooks
 
 FAMILIES = [law for law in LAWS if ": " in law.name]
 FEW = settings(max_examples=5, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])

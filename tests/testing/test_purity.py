@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from functrain import Hook
 from functrain.hooks import LIBRARY
 from functrain.testing import Law, laws
+from functrain.testing.drawn_hooks import library_hooks
 from functrain.testing.drawn_pipelines import pipelines
-from functrain.testing.library import library_hooks
 from functrain.testing.scene import scenes
 
 LAWS = [laws.PURITY, laws.FRAME]

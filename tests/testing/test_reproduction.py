@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, Verbosity, given, reproduce_failure, setting
 
 from functrain import EMA, Accumulate, FixedLimit, Hook, SkipSpikes, Stage, TrainState, every, fold, named, on, when
 from functrain.testing import Breach, Law, LawViolation, Scene, check_hook, laws, replay, scene_source, scenes
+from functrain.testing.drawn_hooks import odd_batch, tokens
 from functrain.testing.hook_record import hook_of_record, hook_record
-from functrain.testing.library import odd_batch, tokens
 from tests.testing.own_project import python, write_project
 from tests.testing.user_hooks import USER_HOOKS, gradient_noise
 
