@@ -14,13 +14,13 @@ def print_report(report: LawReport) -> None:
     """Print a report, and the first violation in full, with the program that shows it."""
     print_table(report)
     for violation in report.violations[:1]:
-        print(f"\n{told(violation)}")
+        print(told(violation))
 
 
 def print_table(report: LawReport) -> None:
     """Print the table."""
     if find_spec("rich") is None:
-        print(report)
+        print(report, end="\n\n")
         return
     from rich.box import SIMPLE_HEAD
     from rich.console import Console

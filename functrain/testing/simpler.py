@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from functrain import TrainState
 from functrain._state import FIELDS
+from functrain.testing.scene import Scene
 from functrain.testing.violation import LawViolation
 
 COSTLY = 4
@@ -15,13 +16,14 @@ COSTLY = 4
 def simpler(violation: LawViolation) -> LawViolation:
     """Return the same violation on a state from which every field is gone that does not matter.
 
-    Hypothesis has made the numbers small; here whole fields go back to their defaults while the law stays broken at
-    the same place.
+    Hypothesis has made the numbers small; here whole fields, and the schedule, go back to their defaults while the law
+    stays broken at the same place.
     """
     if violation.law.cost > COSTLY:
         return violation
-    for change in _changes():
-        violation = _again(violation, change)
+    violation = _again(violation, replace(violation.scene, schedule=()))
+    for names in _changes():
+        violation = _again(violation, without(violation.scene, names))
     return violation
 
 
@@ -31,12 +33,16 @@ def _changes() -> list[tuple[str, ...]]:
     return [("owners", "stepped", "scaler", "hyper", "clock"), *((name,) for name in (*empty, "world", "params"))]
 
 
-def _again(violation: LawViolation, names: tuple[str, ...]) -> LawViolation:
-    """Return the violation without some fields if it still is one, else as it was."""
-    scene, default = violation.scene, TrainState()
-    state = scene.state.replace(**{name: getattr(default, name) for name in names})
+def without(scene: Scene, names: tuple[str, ...]) -> Scene:
+    """Return a scene in whose state some fields are as by default."""
+    default = TrainState()
+    return replace(scene, state=scene.state.replace(**{name: getattr(default, name) for name in names}))
+
+
+def _again(violation: LawViolation, scene: Scene) -> LawViolation:
+    """Return the violation on a simpler scene if it still is one, else as it was."""
     try:
-        violation.law.check(replace(scene, state=state))
+        violation.law.check(scene)
     except LawViolation as found:
         if (found.what, found.path) == (violation.what, violation.path):
             found.blob = violation.blob
