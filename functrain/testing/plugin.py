@@ -15,8 +15,10 @@ import pytest
 MARK = "laws(hook, **options): one test for each law of functrain that says something about a hook; see check_hook"
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that chooses the profile."""
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Add the option that chooses the profile; and keep the plugin from coming again under its other name."""
+    own = pluginmanager.get_name(sys.modules[__name__])
+    pluginmanager.set_blocked(next(name for name in ("functrain", __name__) if name != own))
     told = "Hypothesis profile for laws of hooks: dev, ci, thorough, or your own"
     parser.getgroup("functrain").addoption("--functrain-profile", metavar="NAME", help=told)
 

@@ -165,19 +165,29 @@ def entry_point(folder: Path) -> Path:
     return info.parent
 
 
-@pytest.mark.parametrize(("arguments", "there"), [((), True), (("-p", "no:functrain"), False)])
-def test_the_entry_point(tmp_path: Path, arguments: tuple[str, ...], *, there: bool) -> None:
-    """It is loaded by itself, once, and ``-p no:functrain`` keeps it away; both also where functrain is installed."""
+@pytest.mark.parametrize(
+    ("arguments", "conftest", "name"),
+    [
+        ((), "", "functrain"),
+        (("-p", "no:functrain"), "", None),
+        (EXPLICIT, "", "functrain.testing.plugin"),
+        ((), 'pytest_plugins = ["functrain.testing.plugin"]', "functrain"),
+    ],
+    ids=["alone", "kept away", "-p", "conftest"],
+)
+def test_the_entry_point(tmp_path: Path, arguments: tuple[str, ...], conftest: str, name: str | None) -> None:
+    """It is loaded by itself and once, whoever asks again; ``-p no:functrain`` keeps it away."""
     site = entry_point(tmp_path)
     code = f"""
         import sys
 
         def test_it(request):
             names = [n for n, p in request.config.pluginmanager.list_name_plugin() if "functrain.testing" in repr(p)]
-            assert names == {["functrain"] if there else []!r}
+            assert names == {[name] if name else []!r}
             assert "torch" not in sys.modules
     """
     folder = project(tmp_path, "\n".join(line[8:] for line in code.splitlines()))
+    (tmp_path / "conftest.py").write_text(conftest)
     path = f"{site}:{Path(__file__).parents[2]}"
     done = python(folder, "-m", "pytest", "-q", "-W", "error", *arguments, PYTHONPATH=path)
     assert done.returncode == 0, done.stdout
