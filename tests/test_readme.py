@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from functrain import Stage
+from tests.testing.own_project import python
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -49,3 +50,26 @@ def test_every_picture_is_there(text: str) -> None:
     """A picture that the README shows is in the repository."""
     for path in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text):
         assert (README.parent / path).exists()
+
+
+def test_the_laws_say_what_is_shown(text: str, tmp_path: Path) -> None:
+    """The hook breaks the laws that are shown, and the program that is shown raises the violation."""
+    (console,), (hook,) = blocks(text, "console"), blocks(text, "py")
+    command, *shown = console.splitlines()
+    (tmp_path / "my_hooks.py").write_text(hook, encoding="utf-8")
+    assert command.startswith("$ functrain ")
+    done = python(tmp_path, "-m", "functrain", *command.split()[2:])
+    assert (done.returncode, done.stderr) == (1, "")
+    found = [line.rstrip() for line in done.stdout.splitlines()]
+    for place in ("  L", "  the law", "L2 purity: "):  # how far a state is shrunk, and after how many, is Hypothesis's
+        said = [stable(line) for line in shown if line.startswith(place)]
+        assert said
+        assert [stable(line) for line in found if line.startswith(place)] == said
+    program = "\n".join(line[4:] for line in shown[shown.index("To see it again, run") + 1 :])
+    again = python(tmp_path, "-c", program)
+    assert f"LawViolation: {next(line for line in shown if line.startswith('L2 purity: '))}" in again.stderr
+
+
+def stable(line: str) -> str:
+    """Return a line without the number of examples and without the place in a state."""
+    return re.sub(r" at state\..*", "", re.sub(r"\s+\d*\s+", " ", line))
