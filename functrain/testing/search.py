@@ -17,6 +17,7 @@ from hypothesis.errors import Flaky, Unsatisfiable
 from functrain import Hook
 from functrain.testing.breach import HookFailed
 from functrain.testing.law import Law
+from functrain.testing.laws.contract import CONTRACT
 from functrain.testing.report import LawReport, Row
 from functrain.testing.scene import Scene
 from functrain.testing.simpler import simpler
@@ -43,6 +44,8 @@ class Search:
         max_examples: scenes for a law of cost 1.
         seed: of the drawing; None for any, which is what a database needs.
         database: of Hypothesis, in which failing scenes are kept; None for none.
+        checked: on how many scenes each law was checked.
+        failures: scenes on which a law could not be checked, since the hook failed.
     """
 
     subject: str
@@ -51,6 +54,7 @@ class Search:
     seed: int | None
     database: Any = None
     checked: dict[Law, int] = field(default_factory=dict[Law, int])
+    failures: list[Scene] = field(default_factory=list[Scene])
 
     def run(self, function: Callable[[Scene], None], key: str, phases: Sequence[Phase]) -> None:
         """Let Hypothesis call a function on scenes, in silence."""
@@ -100,6 +104,7 @@ class Search:
         try:
             law.check(scene)
         except HookFailed:
+            self.failures.append(scene)
             return None
         except LawViolation as violation:
             self.checked[law] += 1
@@ -174,6 +179,10 @@ def report_of(subject: str, hook: Hook, laws: Sequence[Law], search: Search) -> 
         found |= search.broken([law for law in applying if law not in found])
     except Unsatisfiable as error:
         raise ValueError(_no_state(hook)) from error
+    if search.failures and CONTRACT not in laws and (failed := search.smallest(CONTRACT)):
+        # Nobody asked for it, and silence about a hook that fails would read as a law that is kept.
+        laws, applying = (CONTRACT, *laws), [CONTRACT, *applying]
+        found[CONTRACT] = failed
     first = [law for law in applying if law in found][: None if search.database is not None else 1]
     for law in first:  # the first one is told in full; a database shall know all of them
         found[law] = search.smallest(law) or found[law]

@@ -189,3 +189,16 @@ def test_every_public_name_is_there_and_documented() -> None:
     for name in functrain.testing.__all__:
         assert getattr(functrain.testing, name) is not None
         assert (getattr(functrain.testing, name).__doc__ or "").strip(), name
+
+
+def failing(_state: TrainState, _stage: Stage, _skip: Any) -> Any:
+    """Raise."""
+    raise RuntimeError("broken for good")
+
+
+def test_a_hook_that_fails_keeps_no_law() -> None:
+    """Whatever law was asked for, a hook that raises is told as a violation of the contract, not as kept."""
+    for law in (laws.PURITY, laws.FRAME, laws.DONATION):
+        with pytest.raises(LawViolation, match="broken for good") as caught:
+            check_hook(failing, laws=[law], max_examples=20, seed=0)
+        assert caught.value.law is laws.CONTRACT

@@ -12,6 +12,7 @@ from torch import nn
 
 import functrain
 from functrain import EMA, Accumulate, FrozenMap, MixedPrecision, Stage, TrainState
+from functrain.testing import resuming
 from functrain.testing.differences import Disagreement
 from functrain.testing.events import EVENTS, Event, schedules
 from functrain.testing.resuming import WAYS, Way, check_restored
@@ -100,3 +101,18 @@ def test_unknown_ways_are_refused() -> None:
     """The message lists those there are."""
     with pytest.raises(ValueError, match="unknown way 'disk' to save and restore; there are"):
         check_restored(training(), ways=["disk"])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("way", ["snapshot", "state_dict"])
+def test_the_dtype_of_a_loss_comes_back(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A way back in the shell that widens the loss is told; only over a bridge the dtype is another."""
+    honest = resuming._THERE_AND_BACK[way]
+
+    def widening(run: Any, place: int) -> Any:
+        back = honest(run, place)
+        back.shell._driver.state = back.shell.state.replace(loss=back.shell.state.loss.double())
+        return back
+
+    monkeypatch.setitem(resuming._THERE_AND_BACK, way, widening)
+    with pytest.raises(Disagreement, match="loss"):
+        check_restored(training(), ["fine", "save"], ways=[way])
