@@ -73,7 +73,8 @@ class Pipeline(Hook):
             error.add_note(f"raised by hook {member.name!r} at {stage.name}")
             raise
         if stage is Stage.DO_BACKWARD:
-            after = after.replace(loss=checked_loss(loss, member.name, stage))
+            threaded = checked_loss(loss, member.name, stage)
+            after = after if threaded is after.loss else after.replace(loss=threaded)
         return (_with_veto(after, stage, member, proceed) if stage in GATED_STAGES else after), proceed
 
     def update(self, state: TrainState, stage: Stage, will_skip: Flag) -> Outcome:

@@ -76,7 +76,10 @@ class FrozenMap(Mapping[Any, V]):
 
     def __or__(self, other: Mapping[Any, Any]) -> FrozenMap[Any]:
         """Return a new mapping in which ``other`` overrides and extends this one."""
-        return wrap({**self._data, **{key: freeze(value) for key, value in other.items()}})
+        data = self._data.copy()
+        for key, value in other.items():
+            data[key] = freeze(value) if type(value) is dict else value
+        return wrap(data)
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse: a FrozenMap is immutable."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from functrain import _foreach
-from functrain._select import Flag, Number, both, either, negate, peek, select
+from functrain._select import Flag, Number, both, either, is_finite, negate, peek, select
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
 
@@ -80,7 +80,7 @@ def total_norm(state: TrainState, order: float = 2.0) -> Tensor:
     if not parts:
         return torch.zeros((), dtype=torch.float32, device="cpu")
     plain = _foreach.norm(torch.stack(parts), order)
-    return select(peek(plain.isfinite()), lambda: plain, lambda: _rescued(state, order, plain))
+    return select(is_finite(plain), lambda: plain, lambda: _rescued(state, order, plain))
 
 
 def _norm_parts(state: TrainState, order: float) -> list[Tensor]:
@@ -88,13 +88,20 @@ def _norm_parts(state: TrainState, order: float) -> list[Tensor]:
 
     In the order of ``clip_grad_norm_`` over all models, however optimizers share them: sums round by order.
     """
-    first: dict[Any, int] = {}
     pairs = [(key, _foreach.summed(grad)) for key, grad in owned(state)]
-    pairs = [pair for pair in pairs if pair[1].numel() or order != float("inf")]  # no maximum over nothing
-    pairs.sort(key=lambda pair: first.setdefault((pair[1].device, pair[1].dtype), len(first)))
+    if order == float("inf"):  # no maximum over nothing
+        pairs = [pair for pair in pairs if pair[1].numel()]
     norms = (_foreach.norms if state.donated else _foreach.norms_one_by_one)([grad for _, grad in pairs], order)
+    norms = [norm.to(norms[0].device) for norm in norms]
+    return _masked_by_optimizer(state, pairs, norms) if state.scaler else norms
+
+
+def _masked_by_optimizer(state: TrainState, pairs: list[tuple[str, Tensor]], norms: list[Tensor]) -> list[Tensor]:
+    """Return norms, which are in the order of the groups, with zero where the optimizer overflowed."""
+    first: dict[Any, int] = {}
+    pairs.sort(key=lambda pair: first.setdefault((pair[1].device, pair[1].dtype), len(first)))
     keyed = zip((key for key, _ in pairs), norms, strict=True)
-    return [_masked(overflowed(state, key), norm.to(norms[0].device)) for key, norm in keyed]
+    return [_masked(overflowed(state, key), norm) for key, norm in keyed]
 
 
 def _masked(hidden: Flag, norm: Tensor) -> Tensor:
@@ -131,10 +138,13 @@ def measured(state: TrainState, norm: Tensor, will_skip: Flag) -> TrainState:
 
     Interpreters set metrics to NaN at the start of a batch, so NaN means that nobody has measured so far.
     """
-    old = state.metrics.get("grad_norm", norm).to(norm.device, torch.float32)
-    first = both(negate(will_skip), peek(old.isnan()))
-    new = select(first, lambda: norm.detach().to(torch.float32), lambda: old)
-    return state.with_metrics({"grad_norm": new})
+    old = state.metrics.get("grad_norm")
+    known = norm if old is None else old
+    first = both(negate(will_skip), peek(known.isnan()))
+    if first is False and old is not None:
+        return state
+    wide = known.to(norm.device, torch.float32)
+    return state.with_metrics({"grad_norm": select(first, lambda: norm, lambda: wide)})
 
 
 def limited(state: TrainState, norm: Tensor, limit: Number, will_skip: Flag) -> TrainState:
@@ -143,14 +153,21 @@ def limited(state: TrainState, norm: Tensor, limit: Number, will_skip: Flag) -> 
     coefficient = min(1, limit / (norm + 1e-6)), as in ``torch.nn.utils.clip_grad_norm_``. A non-finite norm, and a
     step that will be skipped, leave the gradients as they are.
     """
-    apply = select(will_skip, lambda: torch.zeros_like(norm, dtype=torch.bool), norm.isfinite)
+    apply = both(negate(will_skip), is_finite(norm))
+    if apply is False or (apply is True and _is_far_below(norm, limit)):
+        return state
     # The norm is replaced before it divides: in a differentiated run 0 * nan would be nan behind the second where.
     # The order of roundings is torch's: a number over a tensor is the reciprocal times the number. In half precision
     # the reciprocal of 1e-6 is infinite, and times a limit of 0 no number at all.
-    inverse = (torch.where(apply, norm, 1.0) + 1e-6).reciprocal()
-    coefficient = _foreach.scaled(inverse, limit).clamp(max=1.0).nan_to_num(nan=1.0)
-    coefficient = torch.where(apply, coefficient, 1.0)
+    inverse = (select(apply, lambda: norm, lambda: torch.ones_like(norm)) + 1e-6).reciprocal()
+    safe = _foreach.scaled(inverse, limit).clamp(max=1.0).nan_to_num(nan=1.0)
+    coefficient = select(apply, lambda: safe, lambda: torch.ones_like(safe))
     return state if peek(coefficient == 1.0) is True else multiplied(state, coefficient)
+
+
+def _is_far_below(norm: Tensor, limit: Number) -> bool:
+    """Tell, where that is free, that the coefficient is 1 whatever the rounding."""
+    return not isinstance(limit, Tensor) and 1.05 * norm.item() + 1e-5 < limit
 
 
 def multiplied(state: TrainState, factor: Number) -> TrainState:

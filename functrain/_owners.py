@@ -14,12 +14,16 @@ class Owners:
     (('main',), 'main')
     """
 
-    __slots__ = ("_by_parameter", "_hash", "table")
+    __slots__ = ("_by_model", "_by_parameter", "_hash", "table")
 
     def __init__(self, table: Mapping[str, Iterable[tuple[str, str]]]) -> None:
         """Freeze the table and index it by parameter."""
         self.table: dict[str, tuple[tuple[str, str], ...]] = {key: tuple(held) for key, held in table.items()}
         self._by_parameter = {place: key for key, held in self.table.items() for place in held}
+        self._by_model = {
+            model: tuple(key for key, held in self.table.items() if any(own == model for own, _ in held))
+            for model in dict.fromkeys(model for held in self.table.values() for model, _ in held)
+        }
         self._hash = hash(tuple(self.table.items()))
 
     def __eq__(self, other: object) -> bool:
@@ -44,4 +48,4 @@ class Owners:
 
     def of_model(self, model_key: str) -> tuple[str, ...]:
         """Return the optimizers that hold a parameter of this model, in the order of the optimizers."""
-        return tuple(key for key, held in self.table.items() if any(model == model_key for model, _ in held))
+        return self._by_model.get(model_key, ())

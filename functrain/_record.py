@@ -31,12 +31,13 @@ class Record:
         """
         if torch.compiler.is_compiling():
             return self._made_anew(changes)
-        if not changes.keys() <= self.__dict__.keys():
-            raise TypeError(_unknown_fields(self, changes))
         new = object.__new__(type(self))
-        new.__dict__.update(self.__dict__)
+        held = new.__dict__
+        held.update(self.__dict__)
         for name, value in changes.items():
-            new.__dict__[name] = freeze(value) if type(value) is dict else value
+            held[name] = freeze(value) if type(value) is dict else value
+        if len(held) != len(self.__dict__):
+            raise TypeError(_unknown_fields(self, changes))
         return new
 
     def _made_anew(self, changes: Mapping[str, Any]) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
@@ -78,7 +79,11 @@ def either(a: Flag, b: Flag) -> Flag:
     >>> either(False, torch.tensor(True))
     tensor(True)
     """
-    return negate(both(negate(a), negate(b)))
+    if isinstance(a, bool):
+        return True if a else b
+    if isinstance(b, bool):
+        return True if b else a
+    return torch.logical_or(a, b)
 
 
 def negate(a: Flag) -> Flag:
@@ -98,9 +103,23 @@ def peek(flag: Flag) -> Flag:
     >>> peek(torch.tensor(True))
     True
     """
-    if isinstance(flag, bool) or flag.device.type != "cpu" or torch.compiler.is_compiling():
-        return flag
-    return flag if is_functorch_wrapped_tensor(flag) else bool(flag)
+    return flag if isinstance(flag, bool) or not _is_free(flag) else bool(flag)
+
+
+def is_finite(number: Tensor) -> Flag:
+    """Tell whether a 0-d tensor is finite: as a bool where reading it is free, else without a sync.
+
+    >>> is_finite(torch.tensor(1.0))
+    True
+    """
+    return math.isfinite(number.item()) if _is_free(number) else number.isfinite()
+
+
+def _is_free(tensor: Tensor) -> bool:
+    """Tell whether reading a 0-d tensor costs next to nothing."""
+    if tensor.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return not is_functorch_wrapped_tensor(tensor)
 
 
 def beside(number: Number, tensor: Tensor) -> Any:

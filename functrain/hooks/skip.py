@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from functrain._gradients import any_non_finite
 from functrain._hook import Hook, Name, Names, Outcome, Stages
-from functrain._select import Flag, both, either, negate, peek, select
+from functrain._select import Flag, both, either, is_finite, negate, peek, select
 from functrain._stage import Stage
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
@@ -69,24 +70,38 @@ class SkipNonFinite(Hook):
                 proceed = True if will_skip is True else either(will_skip, self._judge_window(state))
                 return Outcome(state, proceed, state.loss)
             case _:
-                slot = state.hooks[self.name]
-                new = select(state.window.boundary, lambda: self.reset(slot), lambda: slot)
-                return Outcome(state.with_slot(self.name, new), True, state.loss)
+                return Outcome(self._renewed(state), True, state.loss)
 
     def _judge_loss(self, state: TrainState, will_skip: Flag) -> Outcome:
         """Drop a micro-batch, or remember it until the boundary."""
-        good = state.loss.detach().isfinite() & state.raw_loss.detach().isfinite()
+        good = is_finite(state.loss)
+        if state.raw_loss is not state.loss:
+            good = both(good, is_finite(state.raw_loss))
         if self.drop:
             return Outcome(state, good, state.loss)
+        enters_bad = both(negate(will_skip), negate(good))
+        if enters_bad is False:
+            return Outcome(state, True, state.loss)
         slot = state.hooks[self.name]
-        entered_bad = select(will_skip, lambda: torch.zeros_like(good), lambda: ~good)
-        bad = slot["bad"] | entered_bad.to(slot["bad"].device)
+        bad = slot["bad"] | _beside(enters_bad, slot["bad"])
         return Outcome(state.with_slot(self.name, slot | {"bad": bad}), True, state.loss)
+
+    def _renewed(self, state: TrainState) -> TrainState:
+        """Forget the window at its boundary; nothing to forget costs nothing."""
+        slot = state.hooks[self.name]
+        if peek(slot["bad"]) is False:
+            return state
+        return state.with_slot(self.name, select(state.window.boundary, lambda: self.reset(slot), lambda: slot))
 
     def _judge_window(self, state: TrainState) -> Flag:
         """Return whether losses and gradients of the window are finite."""
-        good = ~state.hooks[self.name]["bad"]
+        good = negate(peek(state.hooks[self.name]["bad"]))
         return both(good, negate(_bad_gradients(state)))
+
+
+def _beside(flag: Flag, tensor: Tensor) -> Flag:
+    """Return a flag on the device of a tensor that it is about to meet."""
+    return flag.to(tensor.device) if isinstance(flag, Tensor) else flag
 
 
 def _bad_gradients(state: TrainState) -> Flag:
@@ -94,4 +109,4 @@ def _bad_gradients(state: TrainState) -> Flag:
     norm = state.metrics.get("grad_norm")
     if norm is None:
         return any_non_finite(state)
-    return select(peek(norm.isfinite()), lambda: False, lambda: any_non_finite(state))
+    return select(is_finite(norm), lambda: False, lambda: any_non_finite(state))

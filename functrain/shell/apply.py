@@ -10,7 +10,7 @@ from torch import Tensor
 
 from functrain import _scaler
 from functrain._select import Number, beside
-from functrain._state import TrainState
+from functrain._state import EMPTY, TrainState
 from functrain._tree import FrozenMap
 from functrain.shell.models import Models
 from functrain.shell.optimizers import Optimizers
@@ -23,6 +23,7 @@ class Applier:
         """Keep the real objects; make sure the user's scaler has its tensors."""
         self.models, self.optimizers, self.scaler = models, optimizers, scaler
         self._grads: FrozenMap[Any] = models.gradients()
+        self._cases: dict[tuple[str, ...], FrozenMap[Any]] = {}
         if scaler is not None:
             # GradScaler makes its tensors at the first scale(); update(new_scale) needs them.
             device = models.places[0][2].device if models.places else torch.device("cpu")
@@ -72,17 +73,19 @@ class Applier:
     def refreshed(self, state: TrainState) -> TrainState:
         """Return the state on the tensors that the modules hold now, also after a cast."""
         self.models.refresh_params()
-        return self.with_buffers(state).replace(params=self.models.params)
+        state = self.with_buffers(state)
+        return state if state.params is self.models.params else state.replace(params=self.models.params)
 
     def with_buffers(self, state: TrainState) -> TrainState:
         """Return the state on the buffers that the modules hold now: a forward may have replaced some."""
         self.models.refresh_buffers()
-        return state.replace(buffers=self.models.buffers)
+        return state if state.buffers is self.models.buffers else state.replace(buffers=self.models.buffers)
 
     def zero_grad(self, state: TrainState) -> TrainState:
-        """Clear the gradients of a window that is about to open."""
+        """Clear the gradients of a window that is about to open, and what it had counted."""
         self.optimizers.zero_grad()
-        return self.read_gradients(state)
+        self._grads = self.models.gradients()
+        return state.replace(grads=self._grads, window=state.window.cleared())
 
     def discard_gradients(self, state: TrainState) -> TrainState:
         """Clear every gradient, also of parameters that were frozen meanwhile."""
@@ -98,23 +101,42 @@ class Applier:
                 loss = loss * state.scaler["scale"]
         loss.backward()  # pyright: ignore[reportUnknownMemberType] - torch leaves it unannotated
 
+    def after_backward(self, state: TrainState, *, entered: bool) -> TrainState:
+        """Return the state with the gradients there are now, counted in the window, and without a graph."""
+        self._grads = self.models.gradients()
+        raw = state.raw_loss.detach()
+        return state.replace(
+            grads=self._grads,
+            params=self.models.params,
+            window=state.window.with_entry() if entered else state.window,
+            loss=raw if state.loss is state.raw_loss else state.loss.detach(),
+            raw_loss=raw,
+        )
+
     def step(self, state: TrainState, proceed: bool) -> TrainState:
         """Step each optimizer that may, then the schedulers of those that did, and say which stepped.
 
         Whatever an optimizer or a scheduler raises carries, as ``partial``, the optimizers that had stepped.
         """
-        found = state.scaler.get("found_inf", FrozenMap())
+        found: FrozenMap[Any] = state.scaler.get("found_inf", EMPTY)
         wanted = [key for key in self.optimizers.by_key if proceed and not found.get(key, False)]
         done: list[str] = []
         try:
-            with ExitStack() as stack:
-                stack.callback(self._schedule, done)
-                stack.enter_context(self.optimizers.overridden(state.hyper))
-                self._step_each(wanted, done)
+            try:
+                with self.optimizers.overridden(state.hyper):
+                    self._step_each(wanted, done)
+            finally:
+                self._schedule(done)
         except BaseException as error:
             error.partial = done  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
             raise
-        return state.replace(stepped=FrozenMap({key: key in wanted for key in self.optimizers.by_key}))
+        return state.replace(stepped=self._said(tuple(wanted)))
+
+    def _said(self, stepped: tuple[str, ...]) -> FrozenMap[Any]:
+        """Return which optimizers stepped, as part of a state; made once for each case."""
+        if stepped not in self._cases:
+            self._cases[stepped] = FrozenMap({key: key in stepped for key in self.optimizers.by_key})
+        return self._cases[stepped]
 
     def _step_each(self, wanted: list[str], done: list[str]) -> None:
         """Step the optimizers; an error says how far that went."""
@@ -128,9 +150,11 @@ class Applier:
 
     def _schedule(self, done: list[str]) -> None:
         """Advance the schedulers of the optimizers that stepped, all of them even if one raises."""
-        with ExitStack() as stack:
-            for key in reversed(done):
-                stack.callback(self.optimizers.step_scheduler, key)
+        scheduled = [key for key in done if self.optimizers.schedulers[key] is not None]
+        if scheduled:
+            with ExitStack() as stack:
+                for key in reversed(scheduled):
+                    stack.callback(self.optimizers.step_scheduler, key)
 
     def settle(self, state: TrainState, rule: Any) -> TrainState:
         """Move the loss scale after a step, and keep the user's scaler in step with it."""

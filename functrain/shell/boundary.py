@@ -75,11 +75,10 @@ def finish(driver: Driver, *, presented: bool) -> None:
     boundary, ran = bool(state.window.boundary), bool(any_of(state.stepped))
     skipped = boundary and not ran and bool(state.stepped)  # without optimizers there is nothing to skip
     clock = state.clock.updated(skipped or ran, state.stepped, ran)
-    driver.state = state.replace(clock=clock.presented() if presented else clock)
+    window = state.window.emptied() if boundary and not skipped else state.window
+    driver.state = state.replace(clock=clock.presented() if presented else clock, window=window)
     if skipped:
         driver.discard_window()
-    elif boundary:
-        driver.state = driver.state.replace(window=driver.state.window.emptied())
 
 
 def resolved(state: TrainState, stage: Stage, proceed: Flag) -> tuple[TrainState, bool]:

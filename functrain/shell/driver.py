@@ -35,6 +35,7 @@ class Driver:
         self.accumulate = innermost(pipeline.member("accumulate"))
         self.precision = innermost(pipeline.member("precision"))
         self._device = next((leaf.device for held in state.params.values() for leaf in held.values()), None)
+        self.may_drop = pipeline.may_drop
         self.pristine: FrozenMap[Any] = state.vetoes
         self.nothing = nothing()
         self.unpublished: FrozenMap[Any] = state.metrics

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,7 +27,7 @@ class MicroBatch:
     def __init__(self, driver: Driver, batch: Any, last: bool, admit: Callable[[MicroBatch], None]) -> None:
         """Keep what belongs to this micro-batch; ``admit`` is asked when it is entered."""
         self._driver, self._batch, self._last, self._admit = driver, batch, last, admit
-        self._stack = ExitStack()
+        self._autocast: AbstractContextManager[Any] = nullcontext()
         self._buffers: Any = ()
         self.done = False
 
@@ -74,21 +74,22 @@ class MicroBatch:
         proceed = driver.fire(Stage.BEFORE_BATCH)
         driver.state, clears = resolved(driver.state, Stage.BEFORE_BATCH, proceed)
         if clears:
-            state = driver.applier.zero_grad(driver.state)
-            driver.state = state.replace(window=state.window.cleared())
-        if driver.pipeline.may_drop:
+            driver.state = driver.applier.zero_grad(driver.state)
+        if driver.may_drop:
             self._buffers = driver.applier.models.saved_buffers()
         self._enter_autocast()
 
     def _enter_autocast(self) -> None:
         """Open autocast for the forward and the loss."""
         if self._driver.state.autocast is not None:
-            self._stack.enter_context(self._driver.autocast())
+            self._autocast = self._driver.autocast()
+            self._autocast.__enter__()
             self._driver.autocasting = True
 
     def _leave_autocast(self) -> None:
         self._driver.autocasting = False
-        self._stack.close()
+        opened, self._autocast = self._autocast, nullcontext()
+        opened.__exit__(None, None, None)
 
     def update(self, loss: Any, weight: Number | None, losses: Mapping[str, Tensor] | None) -> None:
         """Run everything from BEFORE_BACKWARD to the advanced clock.
@@ -135,10 +136,7 @@ class MicroBatch:
             self._differentiate()
         else:
             driver.applier.models.restore_buffers(self._buffers)
-        state = driver.applier.read_gradients(driver.state)
-        window = state.window.with_entry() if enters else state.window
-        detached = {"loss": state.loss.detach(), "raw_loss": state.raw_loss.detach()}
-        driver.state = state.replace(params=driver.applier.models.params, window=window, **detached)
+        driver.state = driver.applier.after_backward(driver.state, entered=enters)
 
     def _differentiate(self) -> None:
         """Run the backward; gradients kept from a finished window first get the scale of what is added to them."""

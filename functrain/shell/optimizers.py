@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from operator import is_
 from typing import Any, cast
 
 from torch import Tensor
@@ -30,7 +31,8 @@ class Optimizers:
         self.schedulers = _aligned(schedulers, self.by_key)
         self._models = models
         self._sort_out()
-        self._read: tuple[Any, FrozenMap[Any]] = (None, FrozenMap())
+        self._read: FrozenMap[Any] = FrozenMap()
+        self._values: list[Any] = []
 
     def _sort_out(self) -> None:
         """Find out who holds which parameter, and which nobody does."""
@@ -55,26 +57,40 @@ class Optimizers:
     def zero_grad(self) -> None:
         """Clear gradients, also of trainable parameters that no optimizer holds."""
         for optimizer in self.by_key.values():
-            optimizer.zero_grad(set_to_none=True)
+            _clear(optimizer)
         for leaf in self._unheld:
             if leaf.requires_grad:
                 leaf.grad = None
 
     def hyper(self) -> FrozenMap[Any]:
         """Return the numbers of all groups; the same object as long as none has changed."""
-        found = [
-            (key, str(place), {name: value for name, value in group.items() if _is_number(value)})
-            for key, optimizer in self.by_key.items()
-            for place, group in enumerate(optimizer.param_groups)
+        values = [
+            value for optimizer in self.by_key.values() for group in optimizer.param_groups for value in group.values()
         ]
-        if not _same(self._read[0], found):
-            self._read = (found, _nested(found))
-        return self._read[1]
+        if len(values) != len(self._values) or not all(map(is_, values, self._values)):
+            self._values = values
+            self._read = self._read if self._is_as_read() else _nested(self._groups())
+        return self._read
+
+    def _groups(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """Yield every group under the key of its optimizer and its place there."""
+        for key, optimizer in self.by_key.items():
+            for place, group in enumerate(optimizer.param_groups):
+                yield key, str(place), group
+
+    def _is_as_read(self) -> bool:
+        """Tell whether no number has changed; by identity first, since comparing tensors would ask a device."""
+        sizes = {key: len(optimizer.param_groups) for key, optimizer in self.by_key.items()}
+        if sizes != {key: len(groups) for key, groups in self._read.items()}:
+            return False
+        return all(_shows(self._read[key][place], group) for key, place, group in self._groups())
+
+    def overridden(self, wanted: FrozenMap[Any]) -> AbstractContextManager[None]:
+        """Let hyper-parameters that a hook changed hold for one step."""
+        return nullcontext() if wanted is self._read else self._overridden(list(self._changes(wanted)))
 
     @contextmanager
-    def overridden(self, wanted: FrozenMap[Any]) -> Generator[None]:
-        """Let hyper-parameters that a hook changed hold for one step."""
-        changes = [] if wanted is self._read[1] else list(self._changes(wanted))
+    def _overridden(self, changes: list[tuple[dict[str, Any], str, Any, Any]]) -> Generator[None]:
         for group, name, _, value in changes:
             group[name] = value
         try:
@@ -102,32 +118,40 @@ class Optimizers:
         return [each for each in self.schedulers.values() if isinstance(each, ReduceLROnPlateau)]
 
 
+def _clear(optimizer: Optimizer) -> None:
+    """Clear the gradients of an optimizer: its own way if it has one; torch's takes most of its time for a profiler."""
+    if getattr(optimizer.zero_grad, "__func__", None) is not Optimizer.zero_grad:
+        optimizer.zero_grad(set_to_none=True)
+        return
+    for group in optimizer.param_groups:
+        for leaf in group["params"]:
+            leaf.grad = None
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | Tensor) and not isinstance(value, bool)
 
 
-def _same(old: Any, new: Any) -> bool:
-    """Compare by identity of the numbers: comparing tensors would ask a device."""
-    return (
-        old is not None
-        and len(old) == len(new)
-        and all(
-            a[:2] == b[:2]
-            and a[2].keys() == b[2].keys()
-            and all(a[2][n] is b[2][n] or _equal(a[2][n], b[2][n]) for n in b[2])
-            for a, b in zip(old, new, strict=True)
-        )
-    )
+def _shows(read: Mapping[str, Any], group: Mapping[str, Any]) -> bool:
+    """Tell whether a group still has the numbers that were read from it, and no others."""
+    for name, value in group.items():
+        if name in read:
+            if value is not read[name] and not _equal(value, read[name]):
+                return False
+        elif _is_number(value):
+            return False
+    return len(read.keys() & group.keys()) == len(read)
 
 
 def _equal(a: Any, b: Any) -> bool:
-    return not isinstance(a, Tensor) and not isinstance(b, Tensor) and a == b
+    return type(a) is type(b) and not isinstance(a, Tensor) and a == b
 
 
-def _nested(found: list[tuple[str, str, dict[str, Any]]]) -> FrozenMap[Any]:
-    """Nest the numbers by optimizer and group."""
+def _nested(found: Iterable[tuple[str, str, dict[str, Any]]]) -> FrozenMap[Any]:
+    """Nest the numbers of groups by optimizer and place."""
     result: dict[str, dict[str, Any]] = {}
-    for key, place, numbers in found:
+    for key, place, group in found:
+        numbers = {name: value for name, value in group.items() if _is_number(value)}
         result.setdefault(key, {})[place] = numbers
     return FrozenMap(result)
 
