@@ -93,9 +93,8 @@ class Accumulate(Hook):
         window = window.replace(boundary=boundary, divisor=slot["every"] + 0)
         if self.weight is not None:
             window = window.weighed(checked_weight(self.weight(state.batch)))
-        return Outcome(
-            state.replace(window=window).with_slot(self.name, slot | {"position": position}), first, state.loss
-        )
+        slots = state.hooks | {self.name: slot | {"position": position}}
+        return Outcome(state.replace(window=window, hooks=slots), first, state.loss)
 
     def _weigh(self, state: TrainState) -> TrainState:
         """Divide a weight by a fixed power of two near the first one: times a loss scale it would overflow."""

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from functrain._tree import FrozenMap
+from functrain._frozen_map import FrozenMap, wrap
 from functrain.shell.names import named_buffers, named_parameters
 
 T = TypeVar("T")
@@ -109,10 +109,12 @@ class Models:
         """Return the gradients there are, each tensor once."""
         found: dict[str, dict[str, Tensor]] = {key: {} for key in self.modules}
         for key, name, leaf in self.places:
-            if leaf.grad is not None:
-                found[key][name] = leaf.grad
-        self.unreached = [place for place in self.unreached if place[2].grad is None]
-        return FrozenMap(found)
+            grad = leaf.grad
+            if grad is not None:
+                found[key][name] = grad
+        if self.unreached:
+            self.unreached = [place for place in self.unreached if place[2].grad is None]
+        return wrap({key: wrap(held) for key, held in found.items()})
 
     def clear_gradients(self) -> None:
         """Drop every gradient."""
