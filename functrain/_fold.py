@@ -57,12 +57,12 @@ class Pipeline(Hook):
     def scan(self, state: TrainState, stage: Stage, will_skip: Flag) -> Iterator[tuple[TrainState, Flag]]:
         """Yield the state and the verdict so far after each member; the shell keeps what succeeded before an error."""
         gated = stage in GATED_STAGES
-        proceed = negate(will_skip)
+        proceed, skipping = negate(will_skip), will_skip
         for member in self.claims[stage]:
-            skipping = negate(proceed) if gated else will_skip
             state, verdict = self.call(member, state, stage, skipping)
-            if gated:
+            if gated and verdict is not True:
                 proceed = both(proceed, verdict)
+                skipping = negate(proceed)
             yield state, proceed
 
     def call(self, member: Hook, state: TrainState, stage: Stage, will_skip: Flag) -> tuple[TrainState, Flag]:

@@ -123,39 +123,6 @@ def local(tensor: Tensor) -> Tensor:
     return cast("Any", tensor).to_local() if sharded is not None and isinstance(tensor, sharded) else tensor
 
 
-class Pairs:
-    """Tensors to be moved and the tensors they follow, grouped once by device and dtype of the target.
-
-    >>> x = torch.zeros(1)
-    >>> Pairs([x], [torch.ones(1)]).lerp_(0.25); x
-    tensor([0.2500])
-    """
-
-    def __init__(self, targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-        """Group the pairs, whose order within a group stays."""
-        groups: dict[Kind, list[tuple[Tensor, Tensor]]] = {}
-        for target, source in zip(map(local, targets), map(local, sources), strict=True):
-            groups.setdefault((target.device, target.dtype), []).append((target, source))
-        self._groups = [_split(kind, pairs) for kind, pairs in groups.items()]
-
-    def copy_(self) -> None:
-        """Make every target equal to its source."""
-        for _, targets, sources, _ in self._groups:
-            copy_(targets, sources)
-
-    def lerp_(self, weight: Number) -> None:
-        """Move every target by the double ``weight``: bitwise what ``AveragedModel`` does."""
-        for (device, dtype), targets, sources, alike in self._groups:
-            ends = sources if alike else [source.to(device, dtype) for source in sources]
-            torch._foreach_lerp_(targets, ends, beside(weight, targets[0]))
-
-
-def _split(kind: Kind, pairs: list[tuple[Tensor, Tensor]]) -> tuple[Kind, list[Tensor], list[Tensor], bool]:
-    """Return targets and sources of a group, and whether the sources need no conversion."""
-    sources = [source for _, source in pairs]
-    return kind, [target for target, _ in pairs], sources, all((s.device, s.dtype) == kind for s in sources)
-
-
 def lerped(start: Tensor, end: Tensor, weight: Number) -> Tensor:
     """Return ``start`` moved towards ``end`` by ``weight``, in the dtype of ``start``.
 
@@ -166,15 +133,14 @@ def lerped(start: Tensor, end: Tensor, weight: Number) -> Tensor:
 
 
 def norms(tensors: Sequence[Tensor], order: float) -> list[Tensor]:
-    """Return the norm of each tensor, in the order in which torch's own clipping takes them.
+    """Return the norm of each tensor, in the order in which torch's own clipping takes them, on one device.
 
     >>> norms([torch.tensor([3.0, 4.0])], 2.0)
     [tensor(5.)]
     """
-    found: list[Tensor] = []
-    for group in grouped(tensors).values():
-        found.extend(torch._foreach_norm(group, order))
-    return found
+    groups = grouped(tensors)
+    found = [norm for group in groups.values() for norm in torch._foreach_norm(group, order)]
+    return found if len(groups) < 2 else [norm.to(found[0].device) for norm in found]  # noqa: PLR2004 - several
 
 
 def norm(tensor: Tensor, order: float, **options: Any) -> Tensor:
@@ -193,5 +159,6 @@ def norms_one_by_one(tensors: Sequence[Tensor], order: float) -> list[Tensor]:
     >>> norms_one_by_one([torch.tensor([3.0, 4.0])], 2.0)
     [tensor(5.)]
     """
-    ordered = [tensor for group in grouped(tensors).values() for tensor in group]
-    return [norm(tensor, order) for tensor in ordered]
+    groups = grouped(tensors)
+    found = [norm(tensor, order) for group in groups.values() for tensor in group]
+    return found if len(groups) < 2 else [each.to(found[0].device) for each in found]  # noqa: PLR2004 - several

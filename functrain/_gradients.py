@@ -31,10 +31,11 @@ def _sort_out(state: TrainState) -> Any:
 
 def owned(state: TrainState) -> list[tuple[str, Tensor]]:
     """Return each gradient that will be applied beside its optimizer, in the order in which the models list them."""
-    table = state.owners.table
-    named = [(model, name, grad) for model, held in state.grads.items() for name, grad in held.items()]
-    keys = [state.owners.of_parameter(model, name) if table else "" for model, name, _ in named]
-    return [(key, grad) for key, (_, _, grad) in zip(keys, named, strict=True) if key is not None]
+    grads = [(model, held.items()) for model, held in state.grads.items()]
+    if not state.owners.table:
+        return [("", grad) for _, held in grads for _, grad in held]
+    of = state.owners.of_parameter
+    return [(key, grad) for model, held in grads for name, grad in held if (key := of(model, name)) is not None]
 
 
 def non_finite(state: TrainState) -> dict[str, Flag]:
@@ -92,7 +93,6 @@ def _norm_parts(state: TrainState, order: float) -> list[Tensor]:
     if order == float("inf"):  # no maximum over nothing
         pairs = [pair for pair in pairs if pair[1].numel()]
     norms = (_foreach.norms if state.donated else _foreach.norms_one_by_one)([grad for _, grad in pairs], order)
-    norms = [norm.to(norms[0].device) for norm in norms]
     return _masked_by_optimizer(state, pairs, norms) if state.scaler else norms
 
 

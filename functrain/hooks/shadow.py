@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from functrain import _foreach
+from functrain._pairs import Pairs
 from functrain._select import Flag, Number, either, select
 from functrain._tree import FrozenMap
 
@@ -56,8 +57,8 @@ def _pairs(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor]) -> Any:
 def _paired(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor]) -> Any:
     """Group what is averaged and what is copied."""
 
-    def pairs(names: list[str]) -> _foreach.Pairs:
-        return _foreach.Pairs([shadow[name] for name in names], [source[name] for name in names])
+    def pairs(names: list[str]) -> Pairs:
+        return Pairs([shadow[name] for name in names], [source[name] for name in names])
 
     kinds = {name: _averages(leaf) for name, leaf in shadow.items()}
     return pairs([n for n, yes in kinds.items() if yes]), pairs([n for n, yes in kinds.items() if not yes])
