@@ -12,9 +12,12 @@ from torch import Tensor
 
 from functrain import _tree
 from functrain._state import TrainState
+from functrain.pure.dead_leaves import backend_of, owned, releasing
 from functrain.pure.own_code import with_own_code
 
 MOST_GRAPHS = 8
+# Inductor would lay out the tensors of convolutions as for inference: the backward then copies them back.
+CPU_OPTIONS = {"layout_optimization": False}
 Step = Callable[[TrainState, Any], TrainState]
 
 
@@ -26,7 +29,9 @@ def compiled(step: Step, **options: Any) -> Step:
     alone, so here only they are looked at: the batch at each call, and the state if it is not the one that the call
     before returned. What the step closes over (the loss, the pipeline) must therefore stay as it is.
 
-    A donated state comes back as the very same object, with other values in its tensors.
+    A donated state comes back as the very same object, with other values in its tensors. Those that the step writes
+    over without reading them (the gradients, where each micro-batch is a window of its own) have no memory while the
+    step runs, as after ``zero_grad``; if it raises, they hold zeros.
 
     Args:
         step: what :func:`train_step` returned, or that under ``torch.func.vmap``.
@@ -50,7 +55,7 @@ class _Compiled:
     def __init__(self, step: Step, options: dict[str, Any]) -> None:
         self.step = step
         self.options: dict[str, Any] = {"fullgraph": True, "dynamic": False, **options}
-        self.graphs: dict[Any, Callable[..., Any]] = {}
+        self.graphs: dict[Any, _Graph] = {}
         self.kinds: dict[Any, int] = {}
         self.known: WeakKeyDictionary[TrainState, _Flat] = WeakKeyDictionary()
 
@@ -61,9 +66,9 @@ class _Compiled:
         inputs, structure = _tree.flattened(batch)
         key = (flat.kind, structure, *map(_traits, inputs))
         graph = self.graphs.get(key) or self._built(key, state, batch)
-        found = graph(*flat.leaves, *(leaf for leaf in inputs if isinstance(leaf, Tensor)))
+        found = graph.run(*flat.leaves, *(leaf for leaf in inputs if isinstance(leaf, Tensor)))
         if state.donated:
-            _copy(flat.numbers, found)
+            graph.put(flat, found)
             return state
         after = cast("TrainState", optree.tree_unflatten(flat.structure, found))
         self.known[after] = flat._replace(leaves=found, numbers=_numbers(found))
@@ -77,14 +82,13 @@ class _Compiled:
         self.known[state] = _Flat(leaves, _numbers(leaves), structure, self.kinds.setdefault(kind, len(self.kinds)))
         return state
 
-    def _built(self, key: Any, state: TrainState, batch: Any) -> Callable[..., Any]:
+    def _built(self, key: Any, state: TrainState, batch: Any) -> _Graph:
         """Compile the step for arguments of one kind."""
         if len(self.graphs) >= MOST_GRAPHS:
             raise RuntimeError(TOO_MANY.format(count=MOST_GRAPHS, what=", ".join(map(str, key[2:]))))
         function = with_own_code(_on_leaves(self.step, state, batch))
-        unguarded: dict[str, Any] = {**(self.options.get("options") or {}), "guard_filter_fn": _none_of}
-        options: dict[str, Any] = {**self.options, "options": unguarded}
-        return self.graphs.setdefault(key, torch.compile(function, **options))
+        graph = _Graph(torch.compile(function, **_unguarded(self.options, state)), _reuses_results(self.options))
+        return self.graphs.setdefault(key, graph)
 
 
 class _Flat(NamedTuple):
@@ -96,14 +100,43 @@ class _Flat(NamedTuple):
     kind: int
 
 
-def _copy(into: list[Any], found: list[Any]) -> None:
-    """Write numbers of a donated state; lanes have none without a dimension."""
-    if into:
-        torch._foreach_copy_(into, found)  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+class _Graph:
+    """A compiled function, and which of its results have memory of their own; that is the same in each call."""
+
+    def __init__(self, run: Callable[..., Any], reuses: bool) -> None:
+        self.run, self.reuses = run, reuses
+        self.own: list[bool] = []
+
+    def put(self, flat: _Flat, found: list[Any]) -> None:
+        """Give numbers of a donated state their new values; lanes have none without a dimension."""
+        self.own = self.own or [own and not self.reuses for own in owned(flat.leaves, found, flat.numbers)]
+        for leaf, fresh, own in zip(flat.numbers, found, self.own, strict=True):
+            if own:
+                leaf.data = fresh
+            else:
+                leaf.copy_(fresh)
 
 
 def _numbers(leaves: Sequence[Any]) -> list[Any]:
     return [leaf for leaf in leaves if not leaf.ndim]
+
+
+def _unguarded(given: dict[str, Any], state: TrainState) -> dict[str, Any]:
+    """Return options for ``torch.compile`` without guards; a donated state's dead leaves are freed meanwhile."""
+    backend = given.get("backend", "inductor")
+    chosen: dict[str, Any] = {**(given.get("options") or {})}
+    if backend == "inductor" and state.rng.device.type == "cpu":
+        chosen = {**CPU_OPTIONS, **chosen}
+    if not state.donated or _reuses_results(given):
+        return {**given, "options": {**chosen, "guard_filter_fn": _none_of}}
+    inner = releasing(backend_of(backend, chosen, given.get("dynamic")))
+    return {**given, "backend": inner, "options": {"guard_filter_fn": _none_of}}
+
+
+def _reuses_results(given: dict[str, Any]) -> bool:
+    """Tell whether results are overwritten by the next call: those of CUDA graphs are."""
+    chosen: dict[str, Any] = given.get("options") or {}
+    return bool(chosen.get("triton.cudagraphs"))
 
 
 TOO_MANY = (
