@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from functrain._state import TrainState
 from functrain._wrapper import innermost
@@ -16,7 +17,7 @@ from functrain.hooks.ema import EMA
 from functrain.hooks.ema_layout import with_stored
 from functrain.shell.driver import Driver
 from functrain.shell.names import bare, named_buffers, named_parameters, unwrapped
-from functrain.shell.shown import Shown
+from functrain.shell.shown import Shown, Swap
 
 
 class Averages:
@@ -56,14 +57,17 @@ class Averages:
         if not slot["n_averaged"]:
             msg = (
                 f"{name!r} has not initialized its average: the first update comes with the first executed step that is"
-                f" eligible (start_step={hook.start_step}, update_every={hook.update_every}); so far "
-                f"{slot['completed']} steps are completed"
+                f" eligible{_rule(hook)}; so far {slot.get('completed', 0)} steps are completed"
             )
             raise RuntimeError(msg)
         return hook, slot
 
-    def swapped(self, name: str) -> AbstractContextManager[None]:
-        """Return a context in which the model holds the average; the raw values come back whatever happens."""
+    def swapped(self, name: str) -> Swap:
+        """Return a context in which the model holds the average of the moment at which it is entered."""
+        self.ready(name)
+        return Swap(lambda: self._showing(name))
+
+    def _showing(self, name: str) -> AbstractContextManager[None]:
         hook, slot = self.ready(name)
         return self._shown.showing(hook.model_key, slot)
 
@@ -82,8 +86,15 @@ class Averages:
         source = unwrapped(self._driver.applier.models.modules[hook.model_key])
         if name not in self._modules:
             self._modules[name] = _built(module_factory or (lambda: bare(detached_copy(source))), source)
-        _load(self._modules[name], source, self.raw(self._driver.state), hook.model_key, slot)
+        state = self.raw(self._driver.applier.refreshed(self._driver.state))
+        _load(self._modules[name], source, state, hook.model_key, slot)
         return self._modules[name]
+
+
+def _rule(hook: EMA) -> str:
+    """Say when a hook updates, as far as it has the fields for that."""
+    found = [f"{name}={getattr(hook, name)}" for name in ("start_step", "update_every") if hasattr(hook, name)]
+    return f" ({', '.join(found)})" if found else ""
 
 
 def _built(factory: Callable[[], nn.Module], source: nn.Module) -> nn.Module:
@@ -112,19 +123,34 @@ def _check_alike(made: nn.Module, source: nn.Module) -> None:
         raise ValueError(msg)
 
 
+class _Detaching(TorchFunctionMode):
+    """Lets ``deepcopy`` take tensors of a graph, however deep a module keeps them: it gets their values."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Copy a tensor of a graph without the graph."""
+        if func is Tensor.__deepcopy__ and not args[0].is_leaf:
+            return args[1].setdefault(id(args[0]), args[0].detach().clone())
+        return func(*args, **(kwargs or {}))
+
+
 def detached_copy(module: nn.Module) -> nn.Module:
     """Return a deep copy of a module that may hold tensors of a graph, which ``deepcopy`` alone refuses.
+
+    Raises:
+        TypeError: the module holds something that cannot be copied; a note says what to do.
 
     >>> detached_copy(nn.Linear(1, 1)).weight.shape
     torch.Size([1, 1])
     """
-    memo = {
-        id(value): value.detach().clone()
-        for part in module.modules()
-        for value in vars(part).values()
-        if isinstance(value, Tensor) and not value.is_leaf
-    }
-    return copy.deepcopy(module, memo)
+    try:
+        with _Detaching():
+            return copy.deepcopy(module)
+    except Exception as error:
+        error.add_note(
+            f"functrain: {type(module).__name__} cannot be copied; say how one is made: "
+            "averaged_module(name, module_factory=lambda: ...)"
+        )
+        raise
 
 
 def _load(target: nn.Module, source: nn.Module, raw: TrainState, key: str, slot: Any) -> None:
