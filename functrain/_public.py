@@ -26,7 +26,7 @@ from functrain.hooks import (
     SkipNonFinite,
     SkipSpikes,
 )
-from functrain.shell import History, Shell, Snapshot, fit
+from functrain.shell import History, Shell, Snapshot, fit, reestimate_batch_norm
 
 __all__ = [
     "EMA",
@@ -64,6 +64,7 @@ __all__ = [
     "observe",
     "on",
     "prioritized",
+    "reestimate_batch_norm",
     "select",
     "when",
 ]

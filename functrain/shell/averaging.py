@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,9 @@ from functrain.hooks.ema_layout import with_stored
 from functrain.shell.driver import Driver
 from functrain.shell.names import bare, named_buffers, named_parameters, unwrapped
 from functrain.shell.shown import Shown, Swap
+
+Settle: TypeAlias = Callable[[nn.Module], None]
+"""What is done to a module once it holds an average."""
 
 
 class Averages:
@@ -62,14 +65,15 @@ class Averages:
             raise RuntimeError(msg)
         return hook, slot
 
-    def swapped(self, name: str) -> Swap:
+    def swapped(self, name: str, settle: Settle | None) -> Swap:
         """Return a context in which the model holds the average of the moment at which it is entered."""
         self.ready(name)
-        return Swap(lambda: self._showing(name))
+        return Swap(lambda: self._showing(name, settle))
 
-    def _showing(self, name: str) -> AbstractContextManager[None]:
+    def _showing(self, name: str, settle: Settle | None) -> AbstractContextManager[None]:
         hook, slot = self.ready(name)
-        return self._shown.showing(hook.model_key, slot)
+        model = self._driver.applier.models.modules[hook.model_key]
+        return self._shown.showing(hook.model_key, slot, settle and (lambda: settle(model)))
 
     def raw(self, state: TrainState) -> TrainState:
         """Return the state as it is without any swap: what a checkpoint taken inside must hold."""
