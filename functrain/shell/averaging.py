@@ -16,7 +16,7 @@ from functrain._wrapper import innermost
 from functrain.hooks.ema import EMA
 from functrain.hooks.ema_layout import with_stored
 from functrain.shell.driver import Driver
-from functrain.shell.names import bare, named_buffers, named_parameters, unwrapped
+from functrain.shell.names import bare, named_tensors, unwrapped
 from functrain.shell.shown import Shown, Swap
 
 Settle: TypeAlias = Callable[[nn.Module], None]
@@ -117,7 +117,7 @@ def _check_alike(made: nn.Module, source: nn.Module) -> None:
     Raises:
         ValueError: the names and shapes that differ.
     """
-    found, wanted = ({name: tuple(leaf.shape) for name, leaf in _tensors(each).items()} for each in (made, source))
+    found, wanted = ({name: tuple(leaf.shape) for name, leaf in named_tensors(each).items()} for each in (made, source))
     if found != wanted:
         names = sorted(name for name in {**found, **wanted} if found.get(name) != wanted.get(name))
         msg = (
@@ -160,15 +160,9 @@ def detached_copy(module: nn.Module) -> nn.Module:
 def _load(target: nn.Module, source: nn.Module, raw: TrainState, key: str, slot: Any) -> None:
     """Write averages into a module, tensor by tensor on the device and in the dtype of the source."""
     values = {**raw.params[key], **raw.buffers[key], **slot["shadow"], **slot["buffers"]}
-    like = _tensors(source)
+    like = named_tensors(source)
     with torch.no_grad():
-        for name, leaf in _tensors(target).items():
+        for name, leaf in named_tensors(target).items():
             if (leaf.device, leaf.dtype) != (like[name].device, like[name].dtype):
                 leaf.data = leaf.data.to(like[name].device, like[name].dtype)
             leaf.copy_(values.get(name, like[name]))  # a buffer that has appeared since is taken as it is
-
-
-def _tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Return parameters and buffers by plain name."""
-    buffers = {name: held[own] for name, (held, own) in named_buffers(module).items()}
-    return {**named_parameters(module), **buffers}

@@ -17,6 +17,7 @@ from functrain._state import TrainState
 from functrain.shell import dictionaries
 from functrain.shell.averaging import Averages
 from functrain.shell.batch_norm import Forward, settling
+from functrain.shell.best import Best, best_of
 from functrain.shell.flush import close_epoch, flush_window
 from functrain.shell.lifecycle import close_hooks, entered_hooks
 from functrain.shell.microbatch import MicroBatch
@@ -188,6 +189,15 @@ class Shell:
         if (settle := settling(batch_norm_from, forward)) is not None:
             settle(module)
         return module
+
+    def best(self, name: str = "best") -> Best:
+        """Return what a ``BestAverage`` has kept: score, step, ``state_dict()`` and ``load_into(module)``.
+
+        Raises:
+            KeyError: no such hook.
+            RuntimeError: no validation has had a score.
+        """
+        return best_of(self._driver, name)
 
     @torch.inference_mode(mode=False)
     def load_average(self, name: str, stored: Mapping[str, Any]) -> None:
