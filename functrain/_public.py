@@ -14,6 +14,7 @@ from functrain._tree import FrozenMap
 from functrain.hooks import (
     EMA,
     Accumulate,
+    BestAverage,
     ClipAdaptive,
     ClipNorm,
     ClipPercentile,
@@ -26,13 +27,15 @@ from functrain.hooks import (
     SkipNonFinite,
     SkipSpikes,
 )
-from functrain.shell import History, Shell, Snapshot, fit
+from functrain.shell import Best, History, Shell, Snapshot, fit, reestimate_batch_norm
 
 __all__ = [
     "EMA",
     "GATED_STAGES",
     "UPDATE_STAGES",
     "Accumulate",
+    "Best",
+    "BestAverage",
     "ClipAdaptive",
     "ClipNorm",
     "ClipPercentile",
@@ -64,6 +67,7 @@ __all__ = [
     "observe",
     "on",
     "prioritized",
+    "reestimate_batch_norm",
     "select",
     "when",
 ]

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from functrain import (
     EMA,
     Accumulate,
+    BestAverage,
     ClipAdaptive,
     ClipNorm,
     ClipPercentile,
@@ -82,6 +83,13 @@ BAD: dict[type[Any], dict[str, list[Any]]] = {
         "use_buffers": FLAG,
         "num_updates": [*WHOLE, None, -1],
     },
+    BestAverage: {
+        "metric": ["", None, 3, True],
+        "mode": ["maximum", "", None, True, 1],
+        "of": ["a b", "", 3, True],
+        "model_key": ["", " ", None, 3, True],
+        "keep_on": ["cuda", "", None, 0],
+    },
     FixedLimit: {"limit": [*NO_NUMBER, NAN, None]},
     MovingMean: {
         "ratio": [*REAL, None, 1.0, 0.5],
@@ -110,6 +118,7 @@ GOOD: list[tuple[type[Any], dict[str, Any]]] = [
     (ClipZScore, {"z": INF, "alpha": 0.0, "warmup": 1}),
     (SkipNonFinite, {"max_consecutive": None}),
     (EMA, {"decay": 0.0, "update_every": 1, "start_step": 0, "num_updates": 7}),
+    (BestAverage, {"metric": "m", "mode": "max", "of": None, "keep_on": "model"}),
     (FixedLimit, {"limit": -INF}),
     (MovingMean, {"ratio": INF, "alpha": 1.0, "start": -2.0, "warmup": 0}),
     (MedianDeviation, {"deviations": INF, "history": 1, "warmup": 1, "floor": 0.0}),

@@ -12,6 +12,7 @@ from functrain import (
     EMA,
     UPDATE_STAGES,
     Accumulate,
+    BestAverage,
     ClipAdaptive,
     ClipNorm,
     ClipPercentile,
@@ -40,7 +41,7 @@ from functrain.testing.breach import require_same
 from functrain.testing.drawn_hooks import finite_loss, tokens
 from functrain.testing.forms import in_form
 
-UPDATES = [stage for stage in Stage if stage in UPDATE_STAGES]
+UPDATES = [*(stage for stage in Stage if stage in UPDATE_STAGES), Stage.AFTER_VALIDATION]
 PIPELINE = fold(
     Accumulate(every=2, weight=tokens),
     MixedPrecision(precision="float16"),
@@ -54,6 +55,7 @@ PIPELINE = fold(
     SkipSpikes(of="grad_norm", by=FixedLimit(limit=9.0), name="far"),
     every(2, EMA()),
     on("*bias", named("biases", EMA(decay=0.5))),
+    BestAverage(),
 )
 
 
@@ -72,6 +74,7 @@ def state(seed: int) -> TrainState:
         stepped={"a": True},
         scaler={"scale": 4.0, "growth_tracker": 0, "found_inf": {"a": False}},
         batch={"tokens": seed},
+        validation={"total_loss": torch.tensor(1.0 / seed)},
         owners=Owners({"a": [("main", "w"), ("main", "bias")]}),
     )
     return in_form(PIPELINE.prepared(made), "tensor")

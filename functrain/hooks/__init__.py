@@ -2,6 +2,7 @@
 
 from functrain._hook import Hook
 from functrain.hooks.accumulate import Accumulate as Accumulate
+from functrain.hooks.best import BestAverage as BestAverage
 from functrain.hooks.clip import ClipNorm as ClipNorm
 from functrain.hooks.clip import ClipValue as ClipValue
 from functrain.hooks.clip_adaptive import ClipAdaptive as ClipAdaptive
@@ -26,5 +27,6 @@ LIBRARY: tuple[type[Hook], ...] = (
     SkipNonFinite,
     SkipSpikes,
     EMA,
+    BestAverage,
 )
 """Every hook of the library: the law suite and the tables are made from this list, so none can be forgotten."""

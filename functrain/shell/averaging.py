@@ -5,18 +5,22 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from functrain._state import TrainState
 from functrain._wrapper import innermost
 from functrain.hooks.ema import EMA
 from functrain.hooks.ema_layout import with_stored
 from functrain.shell.driver import Driver
-from functrain.shell.names import bare, named_buffers, named_parameters, unwrapped
-from functrain.shell.shown import Shown
+from functrain.shell.names import bare, named_tensors, unwrapped
+from functrain.shell.shown import Shown, Swap
+
+Settle: TypeAlias = Callable[[nn.Module], None]
+"""What is done to a module once it holds an average."""
 
 
 class Averages:
@@ -56,16 +60,20 @@ class Averages:
         if not slot["n_averaged"]:
             msg = (
                 f"{name!r} has not initialized its average: the first update comes with the first executed step that is"
-                f" eligible (start_step={hook.start_step}, update_every={hook.update_every}); so far "
-                f"{slot['completed']} steps are completed"
+                f" eligible{_rule(hook)}; so far {slot.get('completed', 0)} steps are completed"
             )
             raise RuntimeError(msg)
         return hook, slot
 
-    def swapped(self, name: str) -> AbstractContextManager[None]:
-        """Return a context in which the model holds the average; the raw values come back whatever happens."""
+    def swapped(self, name: str, settle: Settle | None) -> Swap:
+        """Return a context in which the model holds the average of the moment at which it is entered."""
+        self.ready(name)
+        return Swap(lambda: self._showing(name, settle))
+
+    def _showing(self, name: str, settle: Settle | None) -> AbstractContextManager[None]:
         hook, slot = self.ready(name)
-        return self._shown.showing(hook.model_key, slot)
+        model = self._driver.applier.models.modules[hook.model_key]
+        return self._shown.showing(hook.model_key, slot, settle and (lambda: settle(model)))
 
     def raw(self, state: TrainState) -> TrainState:
         """Return the state as it is without any swap: what a checkpoint taken inside must hold."""
@@ -82,8 +90,15 @@ class Averages:
         source = unwrapped(self._driver.applier.models.modules[hook.model_key])
         if name not in self._modules:
             self._modules[name] = _built(module_factory or (lambda: bare(detached_copy(source))), source)
-        _load(self._modules[name], source, self.raw(self._driver.state), hook.model_key, slot)
+        state = self.raw(self._driver.applier.refreshed(self._driver.state))
+        _load(self._modules[name], source, state, hook.model_key, slot)
         return self._modules[name]
+
+
+def _rule(hook: EMA) -> str:
+    """Say when a hook updates, as far as it has the fields for that."""
+    found = [f"{name}={getattr(hook, name)}" for name in ("start_step", "update_every") if hasattr(hook, name)]
+    return f" ({', '.join(found)})" if found else ""
 
 
 def _built(factory: Callable[[], nn.Module], source: nn.Module) -> nn.Module:
@@ -102,7 +117,7 @@ def _check_alike(made: nn.Module, source: nn.Module) -> None:
     Raises:
         ValueError: the names and shapes that differ.
     """
-    found, wanted = ({name: tuple(leaf.shape) for name, leaf in _tensors(each).items()} for each in (made, source))
+    found, wanted = ({name: tuple(leaf.shape) for name, leaf in named_tensors(each).items()} for each in (made, source))
     if found != wanted:
         names = sorted(name for name in {**found, **wanted} if found.get(name) != wanted.get(name))
         msg = (
@@ -112,33 +127,42 @@ def _check_alike(made: nn.Module, source: nn.Module) -> None:
         raise ValueError(msg)
 
 
+class _Detaching(TorchFunctionMode):
+    """Lets ``deepcopy`` take tensors of a graph, however deep a module keeps them: it gets their values."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Copy a tensor of a graph without the graph."""
+        if func is Tensor.__deepcopy__ and not args[0].is_leaf:
+            return args[1].setdefault(id(args[0]), args[0].detach().clone())
+        return func(*args, **(kwargs or {}))
+
+
 def detached_copy(module: nn.Module) -> nn.Module:
     """Return a deep copy of a module that may hold tensors of a graph, which ``deepcopy`` alone refuses.
+
+    Raises:
+        TypeError: the module holds something that cannot be copied; a note says what to do.
 
     >>> detached_copy(nn.Linear(1, 1)).weight.shape
     torch.Size([1, 1])
     """
-    memo = {
-        id(value): value.detach().clone()
-        for part in module.modules()
-        for value in vars(part).values()
-        if isinstance(value, Tensor) and not value.is_leaf
-    }
-    return copy.deepcopy(module, memo)
+    try:
+        with _Detaching():
+            return copy.deepcopy(module)
+    except Exception as error:
+        error.add_note(
+            f"functrain: {type(module).__name__} cannot be copied; say how one is made: "
+            "averaged_module(name, module_factory=lambda: ...)"
+        )
+        raise
 
 
 def _load(target: nn.Module, source: nn.Module, raw: TrainState, key: str, slot: Any) -> None:
     """Write averages into a module, tensor by tensor on the device and in the dtype of the source."""
     values = {**raw.params[key], **raw.buffers[key], **slot["shadow"], **slot["buffers"]}
-    like = _tensors(source)
+    like = named_tensors(source)
     with torch.no_grad():
-        for name, leaf in _tensors(target).items():
+        for name, leaf in named_tensors(target).items():
             if (leaf.device, leaf.dtype) != (like[name].device, like[name].dtype):
                 leaf.data = leaf.data.to(like[name].device, like[name].dtype)
             leaf.copy_(values.get(name, like[name]))  # a buffer that has appeared since is taken as it is
-
-
-def _tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Return parameters and buffers by plain name."""
-    buffers = {name: held[own] for name, (held, own) in named_buffers(module).items()}
-    return {**named_parameters(module), **buffers}

@@ -12,6 +12,7 @@ from torch import nn
 from functrain._fold import Pipeline
 from functrain._wrapper import innermost
 from functrain.hooks.ema import EMA
+from functrain.shell.driver import Driver
 
 
 def first_metric(summary: Mapping[str, Any]) -> Any:
@@ -63,3 +64,10 @@ def _one_each(keys: Mapping[str, str]) -> list[str]:
             raise ValueError(msg)
         owner[key] = name
     return list(keys)
+
+
+def updated_averages(driver: Driver, names: Iterable[str]) -> dict[str, str]:
+    """Return those averages that have been updated, by the model that they are of."""
+    hooks = {each.name: innermost(each) for each in driver.pipeline}
+    slots = driver.state.hooks
+    return {hook.model_key: n for n in names if isinstance(hook := hooks[n], EMA) and slots[n]["n_averaged"] > 0}

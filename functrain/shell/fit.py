@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from typing import Any, TypeAlias
 
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from functrain._stage import Stage
-from functrain.shell.evaluation import chosen_averages, evaluating, first_metric, summary_of
+from functrain.shell.evaluation import chosen_averages, evaluating, first_metric, summary_of, updated_averages
 from functrain.shell.flush import close_epoch, finish_training, flush_window
 from functrain.shell.history import History
 from functrain.shell.shell import Shell
@@ -144,14 +144,20 @@ class _Run:
 
     def _run_validation(self) -> None:
         """Validate on averaged weights where there are any, in eval mode, and tell hooks and schedulers."""
+        used = updated_averages(self.driver, self.averages)
         with ExitStack() as stack:
-            for name in self.averages:
-                updated = self.driver.state.hooks[name]["n_averaged"] > 0
-                stack.enter_context(self.shell.averaged(name) if updated else nullcontext())
+            for name in used.values():
+                stack.enter_context(self.shell.averaged(name))
             stack.enter_context(evaluating(self.driver.applier.models.modules.values()))
             summary = summary_of(self.validate(self.model) if self.validate else 0.0)
-        self.history.record_validation(self.driver.state, summary)
+        told = {"validated_with": self._told(used)} if self.averages else {}
+        self.history.record_validation(self.driver.state, summary | told)
         self.shell.validated(summary, metric=first_metric)
+
+    def _told(self, used: dict[str, str]) -> str | dict[str, str]:
+        """Say what was validated: the name of an average, or "raw"; for several models by key."""
+        found = {key: used.get(key, "raw") for key in self.driver.applier.models.modules}
+        return found if len(found) > 1 else next(iter(found.values()))
 
 
 def with_last(loader: Iterable[Any]) -> Iterator[tuple[Any, bool]]:

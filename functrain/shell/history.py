@@ -21,7 +21,7 @@ class History:
 
     Attributes:
         raw: one dict per micro-batch; tensors are still tensors.
-        validations: one dict per validation.
+        validations: one dict per validation; ``validated_with`` says which average was looked at, or "raw".
 
     >>> History().to_records()
     []

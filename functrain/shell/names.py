@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 LAZY_WRAPPERS = (
@@ -92,3 +92,38 @@ def named_buffers(module: nn.Module) -> dict[str, tuple[dict[str, Any], str]]:
         for name, leaf in part.named_buffers(recurse=False):
             found.setdefault(id(leaf), (prefix + name, (part._buffers, name)))  # pyright: ignore[reportPrivateUsage] # noqa: SLF001 - the only way to see it replaced
     return dict(found.values())
+
+
+def named_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Return parameters and buffers by plain name, each once.
+
+    >>> list(named_tensors(nn.BatchNorm1d(1, affine=False)))
+    ['running_mean', 'running_var', 'num_batches_tracked']
+    """
+    buffers = {name: held[own] for name, (held, own) in named_buffers(module).items()}
+    return {**named_parameters(module), **buffers}
+
+
+def saved_names(module: nn.Module) -> dict[str, str]:
+    """Return every plain name of a module's state dict, with the name under which :func:`named_tensors` has it.
+
+    >>> part = nn.Linear(1, 1, bias=False)
+    >>> saved_names(nn.Sequential(part, part))
+    {'0.weight': '0.weight', '1.weight': '0.weight'}
+    """
+    first = {id(leaf): name for name, leaf in named_tensors(module).items()}
+    return {name: first[id(leaf)] for name, leaf in _saved(module, "")}
+
+
+def _saved(module: nn.Module, prefix: str) -> Iterator[tuple[str, Tensor]]:
+    """Yield what a state dict holds, tied parts under each of their names."""
+    module = unwrapped(module)
+    hidden = module._non_persistent_buffers_set  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - nothing else tells
+    for name, leaf in module.named_parameters(recurse=False, remove_duplicate=False):
+        yield prefix + name, leaf
+    for name, leaf in module.named_buffers(recurse=False, remove_duplicate=False):
+        if name not in hidden:
+            yield prefix + name, leaf
+    for name, child in module._modules.items():  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - tied ones, too
+        if child is not None:
+            yield from _saved(child, f"{prefix}{name}.")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from functrain.shell.history import History
 
+PLACES = ("epoch", "step", "validated_with")
 KINDS = ("DO_BACKWARD", "DO_OPTIMIZER_STEP")
 
 
@@ -56,7 +57,7 @@ def _line(axes: Axes, records: list[dict[str, Any]], name: str) -> None:
 
 def _draw_scores(axes: Axes, validations: list[dict[str, Any]]) -> None:
     """Draw each score of the validations over the epochs."""
-    names = dict.fromkeys(key for each in validations for key in each if key not in {"epoch", "step"})
+    names = dict.fromkeys(key for each in validations for key in each if key not in PLACES)
     for name in names:
         scores = [read(each.get(name, math.nan)) for each in validations]
         axes.plot([each["epoch"] for each in validations], scores, "o-", label=name)

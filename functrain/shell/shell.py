@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,10 +16,13 @@ from functrain._stage import Stage
 from functrain._state import TrainState
 from functrain.shell import dictionaries
 from functrain.shell.averaging import Averages
+from functrain.shell.batch_norm import Forward, settling
+from functrain.shell.best import Best, best_of
 from functrain.shell.flush import close_epoch, flush_window
 from functrain.shell.lifecycle import close_hooks, entered_hooks
 from functrain.shell.microbatch import MicroBatch
 from functrain.shell.setup import build_driver
+from functrain.shell.shown import Swap
 from functrain.shell.snapshot import Snapshot, restore, snapshot
 from functrain.shell.validation import consume
 
@@ -143,24 +146,58 @@ class Shell:
         """
         consume(self._driver, summary, metric)
 
-    def averaged(self, name: str = "ema") -> AbstractContextManager[None]:
+    def averaged(
+        self, name: str = "ema", *, batch_norm_from: Iterable[Any] | None = None, forward: Forward | None = None
+    ) -> Swap:
         """Let the model hold the averaged weights inside the context: same storage, re-entrant, exception-safe.
+
+        Args:
+            name: of the average.
+            batch_norm_from: batches to re-estimate the statistics of BatchNorm from, for as long as the context lasts.
+            forward: ``forward(model, batch)`` for them; see :func:`reestimate_batch_norm`.
 
         Raises:
             KeyError: no such average.
             RuntimeError: before its first update.
+            ValueError: nothing to re-estimate, or nothing to do it from.
         """
-        return self._averages.swapped(name)
+        return self._averages.swapped(name, settling(batch_norm_from, forward))
 
     @torch.inference_mode(mode=False)
-    def averaged_module(self, name: str = "ema", module_factory: Callable[[], nn.Module] | None = None) -> nn.Module:
+    def averaged_module(
+        self,
+        name: str = "ema",
+        module_factory: Callable[[], nn.Module] | None = None,
+        *,
+        batch_norm_from: Iterable[Any] | None = None,
+        forward: Forward | None = None,
+    ) -> nn.Module:
         """Return a separate module with the averaged weights: the same object each time, refreshed.
+
+        Args:
+            name: of the average.
+            module_factory: makes the module, once; by default it is a copy of the model.
+            batch_norm_from: batches to re-estimate the statistics of BatchNorm from; the model keeps its own.
+            forward: ``forward(module, batch)`` for them; see :func:`reestimate_batch_norm`.
 
         Raises:
             KeyError: no such average.
             RuntimeError: before its first update; says when that will be.
+            ValueError: nothing to re-estimate, or nothing to do it from; a factory of another model.
         """
-        return self._averages.module(name, module_factory)
+        module = self._averages.module(name, module_factory)
+        if (settle := settling(batch_norm_from, forward)) is not None:
+            settle(module)
+        return module
+
+    def best(self, name: str = "best") -> Best:
+        """Return what a ``BestAverage`` has kept: score, step, ``state_dict()`` and ``load_into(module)``.
+
+        Raises:
+            KeyError: no such hook.
+            RuntimeError: no validation has had a score.
+        """
+        return best_of(self._driver, name)
 
     @torch.inference_mode(mode=False)
     def load_average(self, name: str, stored: Mapping[str, Any]) -> None:

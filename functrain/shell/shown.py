@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, ContextDecorator, contextmanager
+from types import TracebackType
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils import parametrize
 
 from functrain import _foreach
 from functrain._state import TrainState
@@ -32,17 +34,28 @@ class Shown:
         return bool(self._entered)
 
     @contextmanager
-    def showing(self, key: str, slot: Any) -> Generator[None]:
-        """Show the averages of a slot in a model, and what was there before whatever happens."""
-        token = object()
-        self._keep(key, slot)
-        self._entered[token] = (key, slot)
+    def showing(self, key: str, slot: Any, settle: Callable[[], None] | None = None) -> Generator[None]:
+        """Show the averages of a slot in a model, and what was there before whatever happens.
+
+        ``settle`` may write buffers of the model once its averages are there; they count as shown.
+        """
+        token, interrupt = object(), None
         try:
+            self._entered[token] = (key, slot)
+            self._keep(key, slot)
             self._write(key, slot["shadow"], slot["buffers"])
+            if settle is not None:
+                settle()
+                self._entered[token] = (key, {"shadow": slot["shadow"], "buffers": self._copied_buffers(key)})
             yield
         finally:
-            del self._entered[token]
-            self._uncover(key)
+            while token in self._entered:  # half of a model must not stay averaged: an interrupt waits for the rest
+                try:
+                    self._uncover(token, key)
+                except KeyboardInterrupt as error:
+                    interrupt = error
+            if interrupt is not None:
+                raise interrupt
 
     def _keep(self, key: str, slot: Any) -> None:
         """Copy what is about to be covered for the first time."""
@@ -52,18 +65,37 @@ class Shown:
         saved = zip(self._models.buffer_places(key).values(), self._models.saved_buffers(key), strict=True)
         self._buffers |= {place: buffer for place, buffer in saved if place not in self._buffers}
 
-    def _uncover(self, key: str) -> None:
-        """Write the raw values back, buffers that a forward has replaced too, then what is still shown."""
+    def _copied_buffers(self, key: str) -> dict[str, Tensor]:
+        """Return copies of the buffers of a model, by name."""
+        names = self._models.buffer_places(key)
+        return {name: saved[-1] for name, saved in zip(names, self._models.saved_buffers(key), strict=True)}
+
+    def _uncover(self, token: object, key: str) -> None:
+        """Write the raw values back, then what is still shown; done twice it does no more than done once."""
         here = self._places(key)
-        self._models.restore_buffers(saved for place, saved in self._buffers.items() if place in here)
-        self._write(key, self._raw_params(key), {})
-        left = [(at, slot, self._places(at)) for at, slot in self._entered.values()]
+        self._write_raw(key)
+        left = [(at, slot, self._places(at)) for each, (at, slot) in self._entered.items() if each is not token]
         for at, slot, places in left:
             if places & here:
                 self._write(at, slot["shadow"], slot["buffers"])
         covered = set[Place]().union(*(places for _, _, places in left))
         self._params = {place: value for place, value in self._params.items() if place in covered}
         self._buffers = {place: value for place, value in self._buffers.items() if place in covered}
+        del self._entered[token]
+
+    def _write_raw(self, key: str) -> None:
+        """Write the raw values back, buffers that a forward has replaced too, wherever the model has moved to."""
+        places = self._models.buffer_places(key).values()
+        saved = [self._buffers[place] for place in places if place in self._buffers]
+        if not (moved := self._has_moved(key)):
+            self._models.restore_buffers(saved)
+        self._write(key, self._raw_params(key), self._raw_buffers(key) if moved else {})
+
+    def _has_moved(self, key: str) -> bool:
+        """Tell whether the model has been cast or moved since; its buffers are then others for good."""
+        live, places = self._models.live[key], self._models.param_places(key)
+        kept = [(leaf, self._params[places[name]]) for name, leaf in live.items() if places[name] in self._params]
+        return any((leaf.device, leaf.dtype) != (raw.device, raw.dtype) for leaf, raw in kept)
 
     def _places(self, key: str) -> set[Place]:
         """Return where the tensors of a model are, by identity."""
@@ -87,11 +119,49 @@ class Shown:
         with torch.no_grad():
             for held, values in live:
                 _foreach.copy_([held[name] for name in values], list(values.values()))
+        _forget_computed()
 
     def raw(self, state: TrainState) -> TrainState:
         """Return the state as it is without anything shown: what a checkpoint taken inside must hold."""
         if not self._entered:
             return state
-        params = {key: held | self._raw_params(key) for key, held in state.params.items()}
-        buffers = {key: held | self._raw_buffers(key) for key, held in state.buffers.items()}
+        params = {key: held | _like(held, self._raw_params(key)) for key, held in state.params.items()}
+        buffers = {key: held | _like(held, self._raw_buffers(key)) for key, held in state.buffers.items()}
         return state.replace(params=params, buffers=buffers)
+
+
+def _like(held: Mapping[str, Tensor], raw: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return raw values on the devices and in the dtypes that the model has now."""
+    return {name: value.to(held[name].device, held[name].dtype) for name, value in raw.items()}
+
+
+def _forget_computed() -> None:
+    """Drop what was computed from weights that are gone: casts that autocast keeps, and cached parametrizations."""
+    torch.clear_autocast_cache()
+    parametrize._cache.clear()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - `cached()` has no other way in
+
+
+class Swap(ContextDecorator):
+    """A context that may be entered again, also inside itself, and may decorate a function.
+
+    >>> from contextlib import nullcontext
+    >>> swap = Swap(nullcontext)
+    >>> with swap, swap: pass
+    """
+
+    def __init__(self, make: Callable[[], AbstractContextManager[None]]) -> None:
+        """Keep what makes a context; it is asked at each entering."""
+        self._make = make
+        self._inside: list[AbstractContextManager[None]] = []
+
+    def __enter__(self) -> None:
+        """Enter a context of its own."""
+        context = self._make()
+        context.__enter__()
+        self._inside.append(context)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the context that was entered last."""
+        self._inside.pop().__exit__(kind, error, trace)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from functrain import (
     EMA,
     Accumulate,
+    BestAverage,
     ClipAdaptive,
     ClipNorm,
     ClipPercentile,
@@ -104,6 +105,13 @@ HOOKS: dict[type[Hook], st.SearchStrategy[Hook]] = {
         start_step=st.integers(0, 3),
         use_buffers=st.booleans(),
         num_updates=st.integers(0, 2),
+    ),
+    BestAverage: st.builds(
+        BestAverage,
+        mode=st.sampled_from(["min", "max"]),
+        of=st.none(),  # of an average it needs one beside it
+        model_key=st.sampled_from(["main", "main", "teacher"]),
+        keep_on=st.sampled_from(["cpu", "model"]),
     ),
 }
 

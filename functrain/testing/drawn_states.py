@@ -92,10 +92,18 @@ def states(
         scaler=draw(scalers(keys)),
         hyper=FrozenMap({key: {"0": {"lr": 0.1}} for key in keys}),
         batch=draw(batches()),
+        validation=draw(_summaries(found)),
         world=draw(st.sampled_from([1, 1, 4])),
         owners=table,
     )
     return bare if hook is None else draw(lived(fold(hook), bare))
+
+
+@st.composite
+def _summaries(draw: st.DrawFn, elements: st.SearchStrategy[float]) -> FrozenMap[Any]:
+    """Draw what a validation found: a number or a 0-d tensor; or none has been."""
+    score = tensor_of((), torch.float32, elements)
+    return FrozenMap({"total_loss": draw(score | score.map(Tensor.item))} if draw(st.booleans()) else {})
 
 
 @st.composite

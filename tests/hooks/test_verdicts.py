@@ -10,6 +10,7 @@ import torch
 from functrain import (
     EMA,
     Accumulate,
+    BestAverage,
     ClipAdaptive,
     ClipNorm,
     ClipPercentile,
@@ -41,6 +42,7 @@ HOOKS = (
     SkipSpikes(by=MedianDeviation(), drop=True),
     SkipSpikes(by=FixedLimit(limit=9.0), of="grad_norm"),
     EMA(),
+    BestAverage(of=None),
 )
 
 

@@ -1,0 +1,99 @@
+"""What ``BestAverage`` has kept, for use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from functrain._wrapper import innermost
+from functrain.hooks.best import BestAverage
+from functrain.shell.driver import Driver
+from functrain.shell.names import named_tensors, saved_names
+
+M = TypeVar("M", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class Best:
+    """The weights of the best validation so far.
+
+    Attributes:
+        score: of that validation.
+        step: how many steps had been executed.
+        epoch: in which it was.
+        averaged: whether an average was validated, or the raw weights before its first update.
+    """
+
+    score: float
+    step: int
+    epoch: int
+    averaged: bool
+    _tensors: Mapping[str, Tensor] = field(repr=False)
+    _module: nn.Module = field(repr=False)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return copies under the plain names of the model's own state dict, tied ones under each, in its dtypes."""
+        like = named_tensors(self._module)
+        return {
+            name: self._tensors[first].to(like[first].dtype, copy=True)
+            for name, first in saved_names(self._module).items()
+            if first in self._tensors
+        }
+
+    def load_into(self, module: M) -> M:
+        """Write the weights into a module, in place, and return it.
+
+        Raises:
+            ValueError: the module does not have these tensors: names and shapes.
+        """
+        found = named_tensors(module)
+        _check_fits(module, found, self._tensors)
+        with torch.no_grad():
+            for name, value in self._tensors.items():
+                found[name].copy_(value)
+        return module
+
+
+def _check_fits(module: nn.Module, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
+    """Refuse a module before anything is written."""
+    odd = sorted(name for name, value in wanted.items() if name not in found or found[name].shape != value.shape)
+    if odd:
+        shapes = [tuple(found[name].shape) if name in found else None for name in odd]
+        msg = (
+            f"the best weights do not fit {type(module).__name__}: it has {shapes} for {odd}, which are "
+            f"{[tuple(wanted[name].shape) for name in odd]}"
+        )
+        raise ValueError(msg)
+
+
+def best_of(driver: Driver, name: str) -> Best:
+    """Return what a BestAverage has kept.
+
+    Raises:
+        KeyError: no such hook; lists those there are.
+        RuntimeError: nothing has been kept.
+    """
+    found: dict[str, Any] = {each.name: innermost(each) for each in driver.pipeline}
+    hooks = {key: each for key, each in found.items() if isinstance(each, BestAverage)}
+    if name not in hooks:
+        msg = f"no BestAverage named {name!r}; this pipeline has {sorted(hooks)}"
+        raise KeyError(msg)
+    hook, slot = hooks[name], driver.state.slot(name)
+    if not slot["kept"]:
+        msg = (
+            f"{name!r} has kept nothing: no validation has had a score of {hook.metric!r} that is a number; "
+            "give validate= to fit, or call shell.validated(summary)"
+        )
+        raise RuntimeError(msg)
+    return Best(
+        score=slot["score"],
+        step=slot["step"],
+        epoch=slot["epoch"],
+        averaged=slot["averaged"],
+        _tensors={**slot["weights"], **slot["buffers"]},
+        _module=driver.applier.models.modules[hook.model_key],
+    )
