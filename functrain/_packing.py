@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -43,8 +44,17 @@ def _side_by_side(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     if len(tensors) < FEWEST:
         return dict(tensors)
     flat = torch.cat([leaf.reshape(-1) for leaf in tensors.values()])
-    parts = flat.split([leaf.numel() for leaf in tensors.values()])
-    return {name: part.view(leaf.shape) for (name, leaf), part in zip(tensors.items(), parts, strict=True)}
+    return dict(zip(tensors, places(flat, list(tensors.values())), strict=True))
+
+
+def places(flat: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return views of a flat tensor, one after the other, in the shapes of the tensors given.
+
+    >>> places(torch.arange(3.0), [torch.zeros(1), torch.zeros(2)])
+    [tensor([0.]), tensor([1., 2.])]
+    """
+    ends = accumulate(tensor.numel() for tensor in tensors)
+    return [flat[end - each.numel() : end].view(each.shape) for each, end in zip(tensors, ends, strict=True)]
 
 
 def is_packed(tensors: Mapping[str, Tensor]) -> bool:

@@ -10,14 +10,13 @@ they are, once their sources have been gathered.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
 from functrain._foreach import Kind, local
-from functrain._packing import as_one, is_small, runs
+from functrain._packing import as_one, is_small, places, runs
 from functrain._select import Number, beside
 
 Pair: TypeAlias = tuple[Tensor, Tensor]
@@ -124,7 +123,9 @@ class Staged:
         parts = _parts([piece for pair in pairs for piece in _cut(pair)])
         longest = max(sum(target.numel() for target, _ in part) for part in parts)
         buffer = torch.empty(longest, dtype=pairs[0][0].dtype, device=pairs[0][0].device)
-        self._parts = [([t for t, _ in part], [s for _, s in part], _places(part, buffer)) for part in parts]
+        self._parts = [
+            ([t for t, _ in part], [s for _, s in part], places(buffer, [t for t, _ in part])) for part in parts
+        ]
 
     def copy_(self) -> None:
         """Make every target equal to its source."""
@@ -144,7 +145,8 @@ def _cut(pair: Pair) -> Iterator[Pair]:
     if target.numel() <= STAGED or not (target.is_contiguous() and source.is_contiguous()):
         yield pair
         return
-    yield from zip(target.view(-1).split(STAGED), source.view(-1).split(STAGED), strict=True)
+    for start in range(0, target.numel(), STAGED):
+        yield target.view(-1)[start : start + STAGED], source.view(-1)[start : start + STAGED]
 
 
 def _parts(pairs: list[Pair]) -> list[list[Pair]]:
@@ -158,9 +160,3 @@ def _parts(pairs: list[Pair]) -> list[list[Pair]]:
         parts[-1].append(pair)
         room -= pair[0].numel()
     return parts
-
-
-def _places(pairs: list[Pair], buffer: Tensor) -> list[Tensor]:
-    """Return the place in the buffer for the source of each pair of a part."""
-    ends = list(accumulate(target.numel() for target, _ in pairs))
-    return [buffer[end - t.numel() : end].view(t.shape) for (t, _), end in zip(pairs, ends, strict=True)]
