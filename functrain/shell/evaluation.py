@@ -11,7 +11,7 @@ from torch import nn
 
 from functrain._fold import Pipeline
 from functrain._wrapper import innermost
-from functrain.hooks.ema import EMA
+from functrain.hooks.average import Average
 
 
 def first_metric(summary: Mapping[str, Any]) -> Any:
@@ -45,7 +45,7 @@ def evaluating(modules: Iterable[nn.Module]) -> ExitStack:
 def chosen_averages(pipeline: Pipeline, wanted: str | None) -> list[str]:
     """Return the averages to validate with: each model's own, or the one asked for."""
     found = [(each.name, innermost(each)) for each in pipeline]
-    keys = {name: each.model_key for name, each in found if isinstance(each, EMA)}
+    keys = {name: each.model_key for name, each in found if isinstance(each, Average)}
     if wanted is not None:
         if wanted not in keys:
             msg = f"no average named {wanted!r}; this pipeline keeps {sorted(keys)}"

@@ -9,6 +9,7 @@ import torch
 
 from functrain import (
     EMA,
+    SWA,
     Accumulate,
     ClipAdaptive,
     ClipNorm,
@@ -16,10 +17,13 @@ from functrain import (
     ClipValue,
     ClipZScore,
     Hook,
+    Lookahead,
     MixedPrecision,
+    PowerEMA,
     SkipNonFinite,
     SkipSpikes,
     Stage,
+    SwitchEMA,
     TrainState,
     fold,
 )
@@ -41,6 +45,11 @@ HOOKS = (
     SkipSpikes(by=MedianDeviation(), drop=True),
     SkipSpikes(by=FixedLimit(limit=9.0), of="grad_norm"),
     EMA(),
+    EMA(half_life=3.0, first="zero", finite_only=True),
+    SWA(),
+    PowerEMA(),
+    SwitchEMA(switch_every=1),
+    Lookahead(update_every=1),
 )
 
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functrain import FrozenMap, Hook, TrainState
+from functrain import Hook
 from functrain.hooks import LIBRARY
 from functrain.testing import Law, laws
 from functrain.testing.drawn_hooks import library_hooks
 from functrain.testing.drawn_pipelines import pipelines
-from functrain.testing.laws.aliases import check_slots
 from functrain.testing.scene import scenes
 
 LAWS = [laws.PURITY, laws.FRAME]
@@ -33,17 +29,3 @@ def test_library_hooks(law: Law, kind: type[Hook], data: st.DataObject) -> None:
 def test_pipelines(law: Law, data: st.DataObject) -> None:
     """Drawn pipelines keep the law: it holds of a composition because it holds of the parts."""
     law.check(data.draw(scenes(pipelines())))
-
-
-class Fresh(Hook):
-    """A hook whose slot is nothing but new tensors."""
-
-    def init(self, state: TrainState) -> Any:  # noqa: ARG002 - needs nothing of it
-        """Make them."""
-        return FrozenMap({f"part_{place}": torch.zeros(2) for place in range(8)})
-
-
-def test_memory_that_was_let_go_is_not_shared() -> None:
-    """Two slots are held beside each other: the second may not lie where the first one was."""
-    for _ in range(20):
-        check_slots(Fresh(), TrainState())
