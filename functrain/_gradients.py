@@ -35,7 +35,8 @@ def owned(state: TrainState) -> list[tuple[str, Tensor]]:
     if not state.owners.table:
         return [("", grad) for _, held in grads for _, grad in held]
     of = state.owners.of_parameter
-    return [(key, grad) for model, held in grads for name, grad in held if (key := of(model, name)) is not None]
+    keyed = [(of(model, name), grad) for model, held in grads for name, grad in held]
+    return [(key, grad) for key, grad in keyed if key is not None]
 
 
 def non_finite(state: TrainState) -> dict[str, Flag]:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from functrain import (
     EMA,
+    SWA,
     Accumulate,
     BestAverage,
     ClipAdaptive,
@@ -20,11 +21,17 @@ from functrain import (
     ClipZScore,
     FixedLimit,
     Hook,
+    InverseGammaWarmup,
+    Lookahead,
     MedianDeviation,
     MixedPrecision,
     MovingMean,
+    PowerEMA,
     SkipNonFinite,
     SkipSpikes,
+    SwitchEMA,
+    TensorFlowWarmup,
+    YOLOWarmup,
 )
 from functrain.hooks import LIBRARY
 
@@ -40,7 +47,26 @@ NEEDED: dict[type[Any], dict[str, Any]] = {
     MixedPrecision: {"precision": "float16"},
     ClipNorm: {"max_norm": 1.0},
     ClipValue: {"clip_value": 1.0},
+    SwitchEMA: {"switch_every": 1},
     FixedLimit: {"limit": 1.0},
+}
+
+AVERAGES: dict[str, list[Any]] = {
+    "model_key": ["", " ", None, 3, True],
+    "update_every": [*WHOLE, None, 0, -1],
+    "start_step": [*WHOLE, None, -1],
+    "use_buffers": FLAG,
+    "num_updates": [*WHOLE, None, -1],
+    "parameters": ["", 3, True, ["*.weight"]],
+    "dtype": ["float16", "bfloat16", "fp32", "int64", "", 32, True],
+    "device": ["", "gpu", "cuda:x", "meta", 0, True],
+    "finite_only": FLAG,
+}
+DECAYS: dict[str, list[Any]] = {
+    "decay": [*FINITE, None, 1.0, 1.5, -0.1],
+    "half_life": [*FINITE, 0.0, -1.0],
+    "warmup": [3, "linear", True, TensorFlowWarmup, InverseGammaWarmup],
+    "first": ["one", "", None, True, 0],
 }
 
 BAD: dict[type[Any], dict[str, list[Any]]] = {
@@ -75,13 +101,15 @@ BAD: dict[type[Any], dict[str, list[Any]]] = {
         "drop": FLAG,
         "max_consecutive": [*WHOLE, -1],
     },
-    EMA: {
-        "model_key": ["", " ", None, 3, True],
-        "decay": [*FINITE, None, 1.0, 1.5, -0.1],
-        "update_every": [*WHOLE, None, 0, -1],
-        "start_step": [*WHOLE, None, -1],
-        "use_buffers": FLAG,
-        "num_updates": [*WHOLE, None, -1],
+    EMA: {**DECAYS, **AVERAGES},
+    SWA: AVERAGES,
+    PowerEMA: {"relative_std": [*FINITE, None, 0.0, -0.1, 0.3], **AVERAGES},
+    SwitchEMA: {"switch_every": [*WHOLE, None, 0, -1], **DECAYS, **AVERAGES},
+    Lookahead: {"alpha": [*FINITE, None, 0.0, 1.1, -0.5], **AVERAGES},
+    InverseGammaWarmup: {
+        "inv_gamma": [*FINITE, None, 0.0, -1.0],
+        "power": [*FINITE, None, 0.0, -1.0],
+        "min_decay": [*FINITE, None, 1.0, -0.1],
     },
     BestAverage: {
         "metric": ["", None, 3, True],
@@ -90,6 +118,7 @@ BAD: dict[type[Any], dict[str, list[Any]]] = {
         "model_key": ["", " ", None, 3, True],
         "keep_on": ["cuda", "", None, 0],
     },
+    YOLOWarmup: {"tau": [*FINITE, None, 0.0, -1.0]},
     FixedLimit: {"limit": [*NO_NUMBER, NAN, None]},
     MovingMean: {
         "ratio": [*REAL, None, 1.0, 0.5],
@@ -119,6 +148,14 @@ GOOD: list[tuple[type[Any], dict[str, Any]]] = [
     (SkipNonFinite, {"max_consecutive": None}),
     (EMA, {"decay": 0.0, "update_every": 1, "start_step": 0, "num_updates": 7}),
     (BestAverage, {"metric": "m", "mode": "max", "of": None, "keep_on": "model"}),
+    (EMA, {"decay": 0.5, "half_life": None, "warmup": InverseGammaWarmup(min_decay=0.5), "first": "zero"}),
+    (EMA, {"half_life": 1e-3, "parameters": "*", "dtype": "float64", "device": "cpu", "finite_only": True}),
+    (EMA, {"warmup": max, "parameters": str.endswith, "device": None, "dtype": None}),
+    (PowerEMA, {"relative_std": 1e-4}),
+    (PowerEMA, {"relative_std": 0.2886}),
+    (SwitchEMA, {"switch_every": 1}),
+    (Lookahead, {"alpha": 1.0, "update_every": 1}),
+    (InverseGammaWarmup, {"inv_gamma": 1e-6, "power": 1e-6, "min_decay": 0.0}),
     (FixedLimit, {"limit": -INF}),
     (MovingMean, {"ratio": INF, "alpha": 1.0, "start": -2.0, "warmup": 0}),
     (MedianDeviation, {"deviations": INF, "history": 1, "warmup": 1, "floor": 0.0}),
@@ -152,7 +189,7 @@ def test_the_bounds_themselves_are_taken(kind: type[Any], configuration: dict[st
 
 def test_every_field_of_every_hook_is_tried() -> None:
     """A field that is added later must be added to the table above."""
-    for kind in (*LIBRARY, FixedLimit, MovingMean, MedianDeviation):
+    for kind in (*LIBRARY, FixedLimit, MovingMean, MedianDeviation, InverseGammaWarmup, YOLOWarmup):
         own = {info.alias or name for name, info in kind.model_fields.items()} - set(Hook.model_fields)
         assert own == set(BAD[kind]), kind.__name__
 

@@ -10,6 +10,7 @@ from torch.utils import _pytree as torch_pytree
 
 from functrain import (
     EMA,
+    SWA,
     UPDATE_STAGES,
     Accumulate,
     BestAverage,
@@ -20,13 +21,19 @@ from functrain import (
     ClipZScore,
     FixedLimit,
     FrozenMap,
+    InverseGammaWarmup,
+    Lookahead,
     MedianDeviation,
     MixedPrecision,
     Pipeline,
+    PowerEMA,
     SkipNonFinite,
     SkipSpikes,
     Stage,
+    SwitchEMA,
+    TensorFlowWarmup,
     TrainState,
+    YOLOWarmup,
     every,
     fold,
     named,
@@ -56,6 +63,12 @@ PIPELINE = fold(
     every(2, EMA()),
     on("*bias", named("biases", EMA(decay=0.5))),
     BestAverage(),
+    EMA(name="slow", half_life=9.0, warmup=InverseGammaWarmup(), first="zero", dtype="float64", finite_only=True),
+    EMA(name="warm", warmup=TensorFlowWarmup(), first="lerp", parameters="w"),
+    SWA(),
+    PowerEMA(finite_only=True),
+    SwitchEMA(switch_every=2, warmup=YOLOWarmup(tau=9.0)),
+    Lookahead(update_every=1),
 )
 
 

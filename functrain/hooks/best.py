@@ -14,7 +14,7 @@ from functrain._select import Flag, Number, both, either, equal, select, wide
 from functrain._stage import Stage
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
-from functrain.hooks.ema import ModelKey
+from functrain.hooks.average import ModelKey
 from functrain.hooks.shadow import shadow_of
 
 

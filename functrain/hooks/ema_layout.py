@@ -12,13 +12,13 @@ from typing import Any
 from torch import Tensor
 
 from functrain._tree import FrozenMap
-from functrain.hooks.ema import EMA
+from functrain.hooks.average import Average
 
 SETTINGS = ("model_key", "decay", "update_every", "start_step", "use_buffers")
 KNOWN = (*SETTINGS, "num_updates", "averaged_model_state")
 
 
-def with_stored(hook: EMA, slot: Any, stored: Mapping[str, Any]) -> Any:
+def with_stored(hook: Average, slot: Any, stored: Mapping[str, Any]) -> Any:
     """Return the slot of an EMA with what was stored; checked whole before anything is taken.
 
     Missing settings are ignored, ``num_updates`` overwrites if present. Without an averaged state the next update
@@ -29,6 +29,7 @@ def with_stored(hook: EMA, slot: Any, stored: Mapping[str, Any]) -> Any:
         KeyError: a key or a tensor that nobody knows, or a tensor that is missing.
 
     >>> import torch
+    >>> from functrain import EMA
     >>> hook = EMA(decay=0.5)
     >>> slot = FrozenMap({"shadow": FrozenMap({"w": torch.zeros(1)}), "buffers": FrozenMap(), "n_averaged": 0})
     >>> average = {"n_averaged": torch.tensor(2), "module.w": torch.ones(1)}
@@ -45,10 +46,10 @@ def with_stored(hook: EMA, slot: Any, stored: Mapping[str, Any]) -> Any:
     return slot | {**counts, **_averages(hook, slot, stored["averaged_model_state"])}
 
 
-def _check_settings(hook: EMA, stored: Mapping[str, Any]) -> None:
+def _check_settings(hook: Average, stored: Mapping[str, Any]) -> None:
     """Refuse what was averaged by another rule."""
     for name in SETTINGS:
-        if name in stored and stored[name] != (current := getattr(hook, name)):
+        if name in stored and stored[name] != (current := getattr(hook, name, None)):
             msg = (
                 f"checkpoint conflict in {hook.name!r}: {name}={stored[name]!r} in the checkpoint and "
                 f"{name}={current!r} in the pipeline; construct the hook with the stored value"
@@ -56,7 +57,7 @@ def _check_settings(hook: EMA, stored: Mapping[str, Any]) -> None:
             raise ValueError(msg)
 
 
-def _averages(hook: EMA, slot: Any, stored: Mapping[str, Any]) -> dict[str, Any]:
+def _averages(hook: Average, slot: Any, stored: Mapping[str, Any]) -> dict[str, Any]:
     """Return shadow, buffers and count from the state of an averaged model."""
     tensors = {name.removeprefix("module."): value for name, value in stored.items() if name != "n_averaged"}
     expected = {*slot["shadow"], *slot["buffers"]}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -11,23 +12,37 @@ from functrain import _foreach
 from functrain._pairs import Pairs
 from functrain._select import Flag, Number, either, select
 from functrain._tree import FrozenMap
+from functrain.hooks.visits import Visits
 
 LOW_PRECISION = (torch.bfloat16, torch.float16)
+Seen: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""What an average sees of a weight, given the weight and its shadow, both on one device and in one dtype."""
 
 
-def shadow_of(tensors: FrozenMap[Tensor]) -> FrozenMap[Tensor]:
+def shadow_of(
+    tensors: FrozenMap[Tensor], kept: torch.dtype | None = None, device: str | None = None
+) -> FrozenMap[Tensor]:
     """Return copies that share no storage: fp32 for bf16 and fp16, in which an average would stall.
 
     >>> shadow_of(FrozenMap({"w": torch.ones(1, dtype=torch.bfloat16)}))["w"].dtype
     torch.float32
     """
-    return FrozenMap({name: _copy(leaf) for name, leaf in tensors.items()})
+    return FrozenMap({name: _copy(leaf, kept, device) for name, leaf in tensors.items()})
 
 
-def _copy(leaf: Tensor) -> Tensor:
-    """Return a detached copy in the dtype of a shadow."""
-    own = leaf.detach()
-    return own.to(torch.float32) if leaf.dtype in LOW_PRECISION else own.clone()
+def _copy(leaf: Tensor, kept: torch.dtype | None, device: str | None) -> Tensor:
+    """Return a detached copy in the dtype of a shadow; in pinned memory if a GPU is to write to it from afar."""
+    copy = leaf.detach().to(leaf.device if device is None else device, _dtype(leaf, kept), copy=True)
+    return copy.pin_memory() if (leaf.device.type, copy.device.type) == ("cuda", "cpu") else copy
+
+
+def _dtype(leaf: Tensor, kept: torch.dtype | None) -> torch.dtype:
+    """Return what the shadow of a leaf is kept in."""
+    if not _averages(leaf):
+        return leaf.dtype
+    if kept is not None:
+        return torch.promote_types(leaf.dtype, kept)
+    return torch.float32 if leaf.dtype in LOW_PRECISION else leaf.dtype
 
 
 def _averages(leaf: Tensor) -> bool:
@@ -35,9 +50,25 @@ def _averages(leaf: Tensor) -> bool:
     return leaf.is_floating_point() or leaf.is_complex()
 
 
-def follow_(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], weight: float, copies: bool) -> FrozenMap[Tensor]:
+def as_they_are(weight: Tensor, shadow: Tensor) -> Tensor:  # noqa: ARG001 - one of two ways to see
+    """See the weights themselves."""
+    return weight
+
+
+def where_finite(weight: Tensor, shadow: Tensor) -> Tensor:
+    """See the shadow where a weight is not finite: it then stays where it is, without a look at the device.
+
+    >>> where_finite(torch.tensor([1.0, float("nan")]), torch.zeros(2))
+    tensor([1., 0.])
+    """
+    return torch.where(weight.isfinite(), weight, shadow)
+
+
+def follow_(
+    shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], weight: Any, copies: Any, seen: Seen = as_they_are
+) -> FrozenMap[Tensor]:
     """Move a donated shadow in place: copy, or lerp by ``weight``; groups are made once per source."""
-    averaged, copied = _pairs(shadow, source)
+    averaged, copied = _pairs(shadow, source, seen)
     copied.copy_()
     if copies or weight == 1.0:  # lerp(nan, x, 1) would be nan
         averaged.copy_()
@@ -46,34 +77,55 @@ def follow_(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], weight: float,
     return shadow
 
 
-def _pairs(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor]) -> Any:
+def _pairs(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], seen: Seen) -> Any:
     """Return the groups of a shadow and its latest source: a forward may replace buffers, and old ones must go."""
     latest = shadow.derived("pairs", dict[str, Any])
     if latest.get("source") is not source:
-        latest.update(source=source, pairs=_paired(shadow, source))
+        latest.update(source=source, pairs=_paired(shadow, source, seen))
     return latest["pairs"]
 
 
-def _paired(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor]) -> Any:
-    """Group what is averaged and what is copied."""
+def _paired(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], seen: Seen) -> Any:
+    """Group what is averaged and what is copied; in groups at once, unless each has to be looked at or sent for."""
+    away = any(leaf.device != source[name].device for name, leaf in shadow.items())
 
-    def pairs(names: list[str]) -> Pairs:
-        return Pairs([shadow[name] for name in names], [source[name] for name in names])
+    def pairs(names: list[str], alone: bool) -> Any:
+        sides = [shadow[name] for name in names], [source[name] for name in names]
+        return Visits(*sides, seen) if alone else Pairs(*sides)
 
     kinds = {name: _averages(leaf) for name, leaf in shadow.items()}
-    return pairs([n for n, yes in kinds.items() if yes]), pairs([n for n, yes in kinds.items() if not yes])
+    averaged, copied = ([name for name, kind in kinds.items() if kind is yes] for yes in (True, False))
+    return pairs(averaged, away or seen is not as_they_are), pairs(copied, alone=False)
 
 
-def followed(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], weight: Number, copies: Flag) -> FrozenMap[Tensor]:
+def followed(
+    shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], weight: Number, copies: Flag, seen: Seen = as_they_are
+) -> FrozenMap[Tensor]:
     """Return a new shadow, copied or moved by ``weight``; the old one stays."""
     whole: Flag = either(copies, weight == 1.0)  # pyright: ignore[reportArgumentType] - lerp(nan, x, 1) would be nan
-    moved = {name: _moved(leaf, source[name], weight, whole) for name, leaf in shadow.items()}
+    moved = {name: _moved(leaf, source[name], weight, whole, seen) for name, leaf in shadow.items()}
     return FrozenMap(moved)
 
 
-def _moved(leaf: Tensor, source: Tensor, weight: Number, copies: Flag) -> Tensor:
+def _moved(leaf: Tensor, source: Tensor, weight: Number, copies: Flag, seen: Seen) -> Tensor:
     """Return one leaf of a new shadow; always a tensor of its own. A differentiated run flows through it."""
     copy = source.to(leaf.device, leaf.dtype, copy=True)
     if not _averages(leaf):
         return copy
-    return select(copies, lambda: copy, lambda: _foreach.lerped(leaf, source, weight))
+    end = seen(copy, leaf)
+    return select(copies, lambda: end, lambda: _foreach.lerped(leaf, end, weight))
+
+
+def led_(weights: FrozenMap[Tensor], shadow: FrozenMap[Tensor]) -> None:
+    """Write a shadow into the donated weights that it follows; groups are made once per set of weights."""
+    latest = shadow.derived("led", dict[str, Any])
+    if latest.get("weights") is not weights:
+        pairs = Pairs([weights[name] for name in shadow], list(shadow.values()))
+        latest.update(weights=weights, pairs=pairs)
+    latest["pairs"].copy_()
+
+
+def led(weights: FrozenMap[Tensor], shadow: FrozenMap[Tensor]) -> FrozenMap[Tensor]:
+    """Return the weights with the values of a shadow, as tensors of their own."""
+    new = {name: leaf.to(weights[name].device, weights[name].dtype, copy=True) for name, leaf in shadow.items()}
+    return weights | new

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from functrain._state import TrainState
 from functrain._wrapper import innermost
-from functrain.hooks.ema import EMA
+from functrain.hooks.average import Average
 from functrain.hooks.ema_layout import with_stored
 from functrain.shell.driver import Driver
 from functrain.shell.names import bare, named_tensors, unwrapped
@@ -24,7 +24,7 @@ Settle: TypeAlias = Callable[[nn.Module], None]
 
 
 class Averages:
-    """Hands out what the EMA hooks of a pipeline keep in their slots."""
+    """Hands out what the averages of a pipeline keep in their slots."""
 
     def __init__(self, driver: Driver) -> None:
         """Nothing is swapped in, nothing is built."""
@@ -37,21 +37,21 @@ class Averages:
         """Whether a model holds averaged weights at the moment."""
         return bool(self._shown)
 
-    def hook(self, name: str) -> EMA:
-        """Return an EMA of the pipeline by name.
+    def hook(self, name: str) -> Average:
+        """Return an average of the pipeline by name.
 
         Raises:
             KeyError: lists the averages there are.
         """
         found = {each.name: innermost(each) for each in self._driver.pipeline}
-        averages = {key: each for key, each in found.items() if isinstance(each, EMA)}
+        averages = {key: each for key, each in found.items() if isinstance(each, Average)}
         if name not in averages:
             msg = f"no average named {name!r}; this pipeline keeps {sorted(averages)}"
             raise KeyError(msg)
         return averages[name]
 
-    def ready(self, name: str) -> tuple[EMA, Any]:
-        """Return an EMA and its slot once there is an average.
+    def ready(self, name: str) -> tuple[Average, Any]:
+        """Return a hook and its slot once there is an average.
 
         Raises:
             RuntimeError: before the first update; says when that will be.
@@ -80,7 +80,7 @@ class Averages:
         return self._shown.raw(state)
 
     def load(self, name: str, stored: Mapping[str, Any]) -> None:
-        """Put a stored average into the slot of an EMA."""
+        """Put a stored average into the slot of its hook."""
         hook, state = self.hook(name), self._driver.state
         self._driver.state = state.with_slot(name, with_stored(hook, state.slot(name), stored))
 
@@ -95,7 +95,7 @@ class Averages:
         return self._modules[name]
 
 
-def _rule(hook: EMA) -> str:
+def _rule(hook: Average) -> str:
     """Say when a hook updates, as far as it has the fields for that."""
     found = [f"{name}={getattr(hook, name)}" for name in ("start_step", "update_every") if hasattr(hook, name)]
     return f" ({', '.join(found)})" if found else ""

@@ -11,7 +11,7 @@ from torch import nn
 
 from functrain._fold import Pipeline
 from functrain._wrapper import innermost
-from functrain.hooks.ema import EMA
+from functrain.hooks.average import Average
 from functrain.shell.driver import Driver
 
 
@@ -46,7 +46,7 @@ def evaluating(modules: Iterable[nn.Module]) -> ExitStack:
 def chosen_averages(pipeline: Pipeline, wanted: str | None) -> list[str]:
     """Return the averages to validate with: each model's own, or the one asked for."""
     found = [(each.name, innermost(each)) for each in pipeline]
-    keys = {name: each.model_key for name, each in found if isinstance(each, EMA)}
+    keys = {name: each.model_key for name, each in found if isinstance(each, Average)}
     if wanted is not None:
         if wanted not in keys:
             msg = f"no average named {wanted!r}; this pipeline keeps {sorted(keys)}"
@@ -70,4 +70,4 @@ def updated_averages(driver: Driver, names: Iterable[str]) -> dict[str, str]:
     """Return those averages that have been updated, by the model that they are of."""
     hooks = {each.name: innermost(each) for each in driver.pipeline}
     slots = driver.state.hooks
-    return {hook.model_key: n for n in names if isinstance(hook := hooks[n], EMA) and slots[n]["n_averaged"] > 0}
+    return {hook.model_key: n for n in names if isinstance(hook := hooks[n], Average) and slots[n]["n_averaged"] > 0}

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from functrain import (
     EMA,
+    SWA,
     Accumulate,
     BestAverage,
     ClipAdaptive,
@@ -19,12 +20,18 @@ from functrain import (
     ClipZScore,
     FixedLimit,
     Hook,
+    InverseGammaWarmup,
+    Lookahead,
     MedianDeviation,
     MixedPrecision,
     MovingMean,
+    PowerEMA,
     SkipNonFinite,
     SkipSpikes,
+    SwitchEMA,
+    TensorFlowWarmup,
     TrainState,
+    YOLOWarmup,
     every,
     named,
     on,
@@ -74,6 +81,22 @@ SPIKES = st.one_of(
     st.builds(SkipSpikes, by=STATISTICS, of=st.just("grad_norm"), max_consecutive=SKIPS),
 )
 
+WARMUPS = st.sampled_from([None, None, TensorFlowWarmup(), InverseGammaWarmup(), YOLOWarmup(tau=5.0)])
+FORMULAS: dict[str, Any] = {"warmup": WARMUPS, "first": st.sampled_from(["copy", "copy", "lerp", "zero"])}
+DECAYS: dict[str, Any] = {"decay": st.sampled_from([0.0, 0.5, 0.9, 0.999]), **FORMULAS}
+HALF_LIVES: dict[str, Any] = {"half_life": st.sampled_from([0.5, 3.0, 100.0]), **FORMULAS}
+AVERAGES: dict[str, Any] = {
+    "model_key": st.sampled_from(["main", "main", "teacher"]),
+    "update_every": st.integers(1, 3),
+    "start_step": st.integers(0, 3),
+    "use_buffers": st.booleans(),
+    "num_updates": st.integers(0, 2),
+    "parameters": st.sampled_from([None, None, "*weight", "*"]),
+    "dtype": st.sampled_from([None, None, "float32", "float64"]),
+    "device": st.sampled_from([None, "cpu"]),
+    "finite_only": st.booleans(),
+}
+
 HOOKS: dict[type[Hook], st.SearchStrategy[Hook]] = {
     Accumulate: st.builds(
         Accumulate,
@@ -97,15 +120,11 @@ HOOKS: dict[type[Hook], st.SearchStrategy[Hook]] = {
     ClipZScore: st.builds(ClipZScore, z=POSITIVE, alpha=st.sampled_from([0.0, 0.5, 0.97]), warmup=st.integers(1, 3)),
     SkipNonFinite: st.builds(SkipNonFinite, drop=st.booleans(), max_consecutive=SKIPS),
     SkipSpikes: SPIKES,
-    EMA: st.builds(
-        EMA,
-        model_key=st.sampled_from(["main", "main", "teacher"]),
-        decay=st.sampled_from([0.0, 0.5, 0.9, 0.999]),
-        update_every=st.integers(1, 3),
-        start_step=st.integers(0, 3),
-        use_buffers=st.booleans(),
-        num_updates=st.integers(0, 2),
-    ),
+    EMA: st.builds(EMA, **DECAYS, **AVERAGES) | st.builds(EMA, **HALF_LIVES, **AVERAGES),
+    SWA: st.builds(SWA, **AVERAGES),
+    PowerEMA: st.builds(PowerEMA, relative_std=st.sampled_from([0.05, 0.1, 0.25]), **AVERAGES),
+    SwitchEMA: st.builds(SwitchEMA, switch_every=st.integers(1, 3), **DECAYS, **AVERAGES),
+    Lookahead: st.builds(Lookahead, alpha=st.sampled_from([0.1, 0.5, 0.8, 1.0]), **AVERAGES),
     BestAverage: st.builds(
         BestAverage,
         mode=st.sampled_from(["min", "max"]),

@@ -10,7 +10,7 @@ from functrain._fold import Pipeline
 from functrain._stage import Stage
 from functrain._tree import FrozenMap, paths
 from functrain._wrapper import innermost
-from functrain.hooks.ema import EMA
+from functrain.hooks.average import Average
 from functrain.hooks.skip import SkipNonFinite
 from functrain.testing.differences import unlike
 from functrain.testing.shell_run import ShellRun
@@ -84,7 +84,7 @@ def flushes(run: ShellRun) -> bool:
 
 def ready_averages(run: ShellRun) -> list[str]:
     """Return the names of the averages that have had their first update."""
-    averages = [each.name for each in run.shell.pipeline if isinstance(innermost(each), EMA)]
+    averages = [each.name for each in run.shell.pipeline if isinstance(innermost(each), Average)]
     return [name for name in averages if run.shell.state.hooks[name]["n_averaged"]]
 
 

@@ -11,7 +11,7 @@ from functrain import _tree
 from functrain._state import TrainState
 from functrain._wrapper import innermost
 from functrain.hooks.accumulate import Accumulate
-from functrain.hooks.ema import EMA
+from functrain.hooks.average import Average
 from functrain.testing.differences import require_none, unlike
 from functrain.testing.training import Training
 
@@ -66,6 +66,6 @@ def _part(parts: int, place: int, leaf: Any) -> Any:
 def _outcome(training: Training, state: TrainState) -> dict[str, Any]:
     """Return what an update leaves behind, however many micro-batches it took."""
     clock = state.clock
-    averages = {each.name: state.hooks[each.name] for each in training.pipeline if isinstance(innermost(each), EMA)}
+    averages = {each.name: state.hooks[each.name] for each in training.pipeline if isinstance(innermost(each), Average)}
     counters = {"step": clock.step, "skipped": clock.skipped, "optimizer_steps": clock.optimizer_steps}
     return {"params": state.params, "clock": counters, "hooks": averages}

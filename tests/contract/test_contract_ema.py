@@ -39,7 +39,7 @@ def test_fields_and_defaults() -> None:
         *({"num_updates": bad} for bad in (-1, True, "3")),
         *({"model_key": bad} for bad in ("", "  ", 3)),
         *({"use_buffers": bad} for bad in (1, "yes")),
-        {"device": "cpu"},
+        {"shadow": "cpu"},
     ],
 )
 def test_fields_refuse_what_is_out_of_bounds(wrong: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from functrain import (
     EMA,
+    SWA,
     Accumulate,
     BestAverage,
     ClipAdaptive,
@@ -17,10 +18,13 @@ from functrain import (
     ClipValue,
     ClipZScore,
     Hook,
+    Lookahead,
     MixedPrecision,
+    PowerEMA,
     SkipNonFinite,
     SkipSpikes,
     Stage,
+    SwitchEMA,
     TrainState,
     fold,
 )
@@ -43,6 +47,11 @@ HOOKS = (
     SkipSpikes(by=FixedLimit(limit=9.0), of="grad_norm"),
     EMA(),
     BestAverage(of=None),
+    EMA(half_life=3.0, first="zero", finite_only=True),
+    SWA(),
+    PowerEMA(),
+    SwitchEMA(switch_every=1),
+    Lookahead(update_every=1),
 )
 
 

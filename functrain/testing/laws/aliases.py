@@ -62,7 +62,9 @@ def check_two_calls(first: TrainState, second: TrainState) -> None:
 def check_slots(hook: Hook, state: TrainState) -> None:
     """Check that ``init`` shares nothing with the state, with another call of itself, or within a slot."""
     root = f'state.hooks["{hook.name}"]'
-    first, second = (storages(FrozenMap({"slot": hook.init(state)})["slot"], root) for _ in range(2))
+    # Both are held until both were looked at: what was let go, the next one may find free.
+    slots = [FrozenMap({"slot": hook.init(state)})["slot"] for _ in range(2)]
+    first, second = (storages(slot, root) for slot in slots)
     theirs = set(owned(state).values())
     for path, place in first.items():
         if place in theirs:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from functrain import EMA, Stage, TrainState
+from functrain import Stage, TrainState
 from functrain._wrapper import innermost
+from functrain.hooks.average import Average
 from functrain.testing.breach import require_same
 from functrain.testing.forms import cloned, in_form
 from functrain.testing.law import Law
@@ -33,7 +34,7 @@ def _check_shadows(scene: Scene, *, will_skip: bool, donated: bool) -> None:
     before = cloned(in_form(scene.state, scene.form))
     for each in scene.members():
         inner = innermost(each)
-        if isinstance(inner, EMA) and not _model_stepped(scene.state, inner.model_key, will_skip=will_skip):
+        if isinstance(inner, Average) and not _model_stepped(scene.state, inner.model_key, will_skip=will_skip):
             slots = (state.hooks[each.name] for state in (before, after))
             require_same(*slots, what="a shadow moved without a step", root=f'state.hooks["{each.name}"]')
 
