@@ -22,7 +22,8 @@ def is_small(tensor: Tensor) -> bool:
     >>> is_small(torch.zeros(3)), is_small(torch.zeros(1000))
     (True, False)
     """
-    return tensor.device.type == "cpu" and 0 < tensor.numel() <= SMALL and tensor.is_contiguous()
+    here = type(tensor) is Tensor and tensor.device.type == "cpu"
+    return here and 0 < tensor.numel() <= SMALL and tensor.is_contiguous()
 
 
 def packed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from functrain._clock import any_of
 from functrain._hook import Hook, Outcome, Stages
 from functrain._restriction import Selector, chosen
-from functrain._select import Flag, Number, both, equal, is_multiple, negate, select
+from functrain._select import Flag, Number, both, either, equal, is_multiple, negate, select
 from functrain._stage import Stage
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
@@ -132,8 +132,8 @@ class Average(Hook):
 
     def _stepped(self, state: TrainState) -> Flag:
         """Tell whether an optimizer of the model stepped; a model that no optimizer holds follows any step."""
-        own = {key: state.stepped[key] for key in state.owners.of_model(self.model_key) if key in state.stepped}
-        return any_of(FrozenMap(own)) if own else True
+        own = [key for key in state.owners.of_model(self.model_key) if key in state.stepped]
+        return reduce(either, [state.stepped[key] for key in own]) if own else True
 
     def _averaged_where(self, due: Flag, slot: Any, state: TrainState) -> Any:
         """Return the averaged slot where due; a tensor computes both, so nothing may be overwritten then."""

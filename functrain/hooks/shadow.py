@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from functrain import _foreach
+from functrain._packing import is_packed, packed
 from functrain._pairs import Pairs
 from functrain._select import Flag, Number, either, select
 from functrain._tree import FrozenMap
@@ -67,8 +68,13 @@ def where_finite(weight: Tensor, shadow: Tensor) -> Tensor:
 def follow_(
     shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], weight: Any, copies: Any, seen: Seen = as_they_are
 ) -> FrozenMap[Tensor]:
-    """Move a donated shadow in place: copy, or lerp by ``weight``; groups are made once per source."""
-    averaged, copied = _pairs(shadow, source, seen)
+    """Move a donated shadow in place: copy, or lerp by ``weight``; groups are made once per source.
+
+    What is small moves side by side with the others: a shadow that is not packed is so from its first update on.
+    """
+    if not shadow:
+        return shadow
+    shadow, (averaged, copied) = _pairs(shadow, source, seen)
     copied.copy_()
     if copies or weight == 1.0:  # lerp(nan, x, 1) would be nan
         averaged.copy_()
@@ -77,12 +83,19 @@ def follow_(
     return shadow
 
 
-def _pairs(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], seen: Seen) -> Any:
-    """Return the groups of a shadow and its latest source: a forward may replace buffers, and old ones must go."""
-    latest = shadow.derived("pairs", dict[str, Any])
-    if latest.get("source") is not source:
-        latest.update(source=source, pairs=_paired(shadow, source, seen))
-    return latest["pairs"]
+def _pairs(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], seen: Seen) -> tuple[FrozenMap[Tensor], Any]:
+    """Return a shadow and its groups for its latest source: a forward may replace buffers, and old ones must go."""
+    latest = shadow.derived("pairs", _nothing_paired)
+    if latest.get("source") is source:
+        return shadow, latest["pairs"]
+    shadow = shadow if is_packed(shadow) else FrozenMap(packed(shadow))
+    pairs = _paired(shadow, source, seen)
+    shadow.derived("pairs", _nothing_paired).update(source=source, pairs=pairs)
+    return shadow, pairs
+
+
+def _nothing_paired() -> dict[str, Any]:
+    return {}
 
 
 def _paired(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], seen: Seen) -> Any:
