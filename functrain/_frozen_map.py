@@ -36,7 +36,6 @@ class FrozenMap(Mapping[Any, V]):
         """Take a copy of ``items``; dicts among the values become frozen maps."""
         data = {key: freeze(value) for key, value in items.items()} if items else {}
         object.__setattr__(self, "_data", data)
-        object.__setattr__(self, "_derived", {})
 
     def __getitem__(self, key: Any) -> V:
         """Return the value under ``key``; KeyError lists the keys there are."""
@@ -105,17 +104,17 @@ class FrozenMap(Mapping[Any, V]):
         """
         if torch.compiler.is_compiling():
             return build()
-        try:
-            return self._derived[key]
-        except KeyError:
-            return self._derived.setdefault(key, build())
+        held = getattr(self, "_derived", None)
+        if held is None:  # most mappings live for one stage, and nobody asks them
+            held = dict[Any, Any]()
+            object.__setattr__(self, "_derived", held)
+        return held[key] if key in held else held.setdefault(key, build())
 
 
 def wrap(data: dict[Any, Any]) -> FrozenMap[Any]:
     """Make a FrozenMap of a dict that nobody else holds and whose values are frozen."""
     new = cast("FrozenMap[Any]", object.__new__(FrozenMap))
     object.__setattr__(new, "_data", data)
-    object.__setattr__(new, "_derived", {})
     return new
 
 

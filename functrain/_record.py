@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-import torch
-
 from functrain._frozen_map import freeze
 
 
@@ -29,8 +27,6 @@ class Record:
         Raises:
             TypeError: a name that is no field.
         """
-        if torch.compiler.is_compiling():
-            return self._made_anew(changes)
         new = object.__new__(type(self))
         held = new.__dict__
         held.update(self.__dict__)
@@ -39,11 +35,6 @@ class Record:
         if len(held) != len(self.__dict__):
             raise TypeError(_unknown_fields(self, changes))
         return new
-
-    def _made_anew(self, changes: Mapping[str, Any]) -> Self:
-        """Return the same through the constructor: Dynamo before 2.13 does not know the ``__dict__`` of a record."""
-        kept = {name: getattr(self, name) for name in self.names if name not in changes}
-        return type(self)(**kept, **changes)
 
 
 def _unknown_fields(record: Record, changes: Mapping[str, Any]) -> str:

@@ -117,9 +117,7 @@ def is_finite(number: Tensor) -> Flag:
 
 def _is_free(tensor: Tensor) -> bool:
     """Tell whether reading a 0-d tensor costs next to nothing."""
-    if tensor.device.type != "cpu" or torch.compiler.is_compiling():
-        return False
-    return not is_functorch_wrapped_tensor(tensor)
+    return tensor.is_cpu and not torch.compiler.is_compiling() and not is_functorch_wrapped_tensor(tensor)
 
 
 def beside(number: Number, tensor: Tensor) -> Any:
