@@ -36,7 +36,9 @@ def _panel(axes: Any, rows: Sequence[Row], ratio: str) -> None:
     bars = axes.barh(names, [value - 1 for value in values], left=1, color=colours)
     axes.bar_label(bars, [f" {value:.2f} " for value in values], fontsize=8)
     axes.axvline(1, color="#333333", linewidth=0.8)
-    axes.set_xscale("log")
+    axes.set_xscale("log", subs=[2, 5])
+    for ticks in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+        ticks("{x:g}")
     axes.margins(x=0.15)
     axes.invert_yaxis()
     axes.spines[["top", "right"]].set_visible(False)
