@@ -1,8 +1,9 @@
-"""The two networks that updates are measured on, each with a batch."""
+"""The networks that updates and averages are measured on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -23,6 +24,28 @@ def mlp() -> nn.Module:
     """Return three linear layers of width 64."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+def perceptron(width: int, depth: int) -> nn.Module:
+    """Return a perceptron of 64 inputs, so many hidden layers and 10 outputs."""
+    torch.manual_seed(0)
+    sizes = [64, *[width] * depth]
+    hidden = [part for pair in pairwise(sizes) for part in (nn.Linear(*pair), nn.ReLU())]
+    return nn.Sequential(*hidden, nn.Linear(width, 10))
+
+
+class Many(nn.Module):
+    """Tensors of one size in a flat list, which is quick to walk: that favours whoever walks a model at each update."""
+
+    def __init__(self, count: int, size: int, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        made = (0.01 * torch.randn(size, generator=generator) for _ in range(count))
+        self.parts = nn.ParameterList([nn.Parameter(each.to(dtype)) for each in made])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return one number per tensor."""
+        return torch.stack([(part * x).sum() for part in self.parts])
 
 
 def convolutional() -> nn.Module:

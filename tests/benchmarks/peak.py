@@ -31,9 +31,9 @@ def peak(update: Callable[[], None], others: int) -> int:
     events = sorted(recorded.profiler.kineto_results.events(), key=lambda event: event.start_ns())  # type: ignore[union-attr]
     begin = next(event.start_ns() for event in events if event.name() == "second update")
     memory = [(event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"]
-    curve = list(accumulate(size for _, size in memory))
-    second = [height for (time, _), height in zip(memory, curve, strict=True) if time >= begin]
-    return max(second) - curve[-1] + alive() - others
+    curve = list(accumulate((size for _, size in memory), initial=0))
+    first = sum(time < begin for time, _ in memory)
+    return max(curve[first:]) - curve[-1] + alive() - others
 
 
 def alive() -> int:

@@ -10,21 +10,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from tqdm import tqdm
 
+from tests.benchmarks.measuring import Column, Repeated, Row, Update, interleaved, show, summary, timed
 from tests.benchmarks.networks import NETWORKS, Network
 from tests.benchmarks.peak import alive, peak
 from tests.benchmarks.updates import (
-    Update,
     compiled,
     compiled_loop,
     donated,
@@ -32,6 +28,15 @@ from tests.benchmarks.updates import (
     eager_loop,
     lanes,
     torch_compiled,
+)
+
+COLUMNS = (
+    Column("update", "what", ""),
+    Column("ms per model", "ms"),
+    Column("of the eager loop", "ratio"),
+    Column("peak, KiB", "peak_kib", ".0f"),
+    Column("of the eager loop", "peak_ratio", ".2f"),
+    Column("first call, s", "first_call_s", ".1f"),
 )
 
 
@@ -70,7 +75,7 @@ def main() -> None:
     }
     entries = {name: entry(network, *work) for name, work in tqdm(works.items(), desc="compiling")}
     rows = measured(entries, arguments.rounds)
-    show(network.title, rows)
+    show(f"{network.title}, medians", COLUMNS, {"": rows})
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=2))
 
@@ -85,20 +90,11 @@ def entry(network: Network, build: Callable[[Network], Update], models: int) -> 
     return Entry(update, models, first / 1e3, peak(update, others) / models / 2**10)
 
 
-def timed(update: Update) -> float:
-    """Return the milliseconds of one call."""
-    start = time.perf_counter()
-    update()
-    return 1e3 * (time.perf_counter() - start)
-
-
-def measured(entries: dict[str, Entry], rounds: int) -> list[dict[str, Any]]:
+def measured(entries: dict[str, Entry], rounds: int) -> list[Row]:
     """Return medians per model, warm and taken in turns, and ratios to the first row."""
-    times: dict[str, list[float]] = {name: [] for name in entries}
-    for _ in tqdm(range(rounds), desc="measuring"):
-        for name, each in entries.items():
-            times[name].append(timed(each.update) / each.models)
-    medians = {name: statistics.median(found) for name, found in times.items()}
+    contenders = {name: Repeated(each.update) for name, each in entries.items()}
+    times = interleaved(contenders, rounds, block=1, warm=0, what="measuring")
+    medians = {name: summary(times[name])["ms"] / each.models for name, each in entries.items()}
     base, first = next(iter(medians.values())), next(iter(entries.values()))
     return [
         {
@@ -111,16 +107,6 @@ def measured(entries: dict[str, Entry], rounds: int) -> list[dict[str, Any]]:
         }
         for name, each in entries.items()
     ]
-
-
-def show(title: str, rows: list[dict[str, Any]]) -> None:
-    """Print the rows as a table."""
-    heads = ("update", "ms per model", "of the eager loop", "peak, KiB", "of the eager loop", "first call, s")
-    table = Table(*heads, title=f"{title}, medians")
-    for row in rows:
-        numbers = (f"{row['ms']:.3f}", f"{row['ratio']:.3f}", f"{row['peak_kib']:.0f}", f"{row['peak_ratio']:.2f}")
-        table.add_row(row["what"], *numbers, f"{row['first_call_s']:.1f}")
-    Console().print(table)
 
 
 if __name__ == "__main__":

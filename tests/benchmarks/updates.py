@@ -11,6 +11,7 @@ from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from functrain import EMA, ClipNorm, MovingMean, SkipNonFinite, SkipSpikes, TrainState, _tree, pure
+from tests.benchmarks.measuring import Update
 from tests.benchmarks.networks import Batch, Network
 
 DECAY, MAX_NORM, RATIO = 0.999, 1.0, 3.0
@@ -20,7 +21,6 @@ HOOKS = (
     SkipSpikes(by=MovingMean(ratio=RATIO)),
     EMA(decay=DECAY),
 )
-Update = Callable[[], None]
 Compiled = Callable[[Any], Any]
 
 

@@ -53,6 +53,21 @@ class PeerClipNorm(UpdateHook):
         return True, ctx.loss
 
 
+class PeerFinite(UpdateHook):
+    """Vetoes a step whose loss or gradient norm is not finite."""
+
+    priority = 40
+
+    def __init__(self, clip: PeerClipNorm) -> None:
+        self.clip = clip
+
+    def __call__(self, ctx: PeerContext, stage: Enum, _will_skip: bool) -> Verdict:
+        """Read the loss, and the norm that clipping has just taken."""
+        if stage is not TrainingStage.DO_OPTIMIZER_STEP or self.clip.norm is None:
+            return True, ctx.loss
+        return bool(torch.isfinite(ctx.loss) and torch.isfinite(self.clip.norm)), ctx.loss
+
+
 class PeerScript(UpdateHook):
     """Vetoes the named stages in given batches, and scales the loss by a constant."""
 
