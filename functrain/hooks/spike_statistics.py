@@ -39,6 +39,11 @@ def _number(value: float, device: torch.device) -> Tensor:
     return torch.tensor(value, dtype=torch.float64, device=device)
 
 
+def _or_infinity(known: Tensor, bound: Tensor) -> Tensor:
+    """Return a limit where it is known; an infinite factor is no limit, also of a spread of zero."""
+    return torch.where(known & ~bound.isnan(), bound, float("inf"))
+
+
 class FixedLimit(Statistic):
     """Every value above a fixed limit is a spike.
 
@@ -95,7 +100,7 @@ class MovingMean(Statistic):
         """Return ratio times the mean; infinity during warm-up and while there is no mean."""
         known = (slot["seen"] >= self.warmup) & ~slot["mean"].isnan()
         bound = slot["mean"] + (slot["ratio"] - 1.0) * slot["mean"].abs()
-        return torch.where(known, bound, float("inf"))
+        return _or_infinity(known, bound)
 
     def learned(self, slot: Any, value: Tensor) -> Any:
         """Move the mean."""
@@ -134,7 +139,7 @@ class MedianDeviation(Statistic):
         median = quantile(slot["values"], 0.5)
         mad = quantile((slot["values"] - median).abs(), 0.5)
         bound = median + slot["deviations"] * torch.maximum(MAD_TO_STD * mad, self.floor * median.abs())
-        return torch.where(slot["seen"] >= self.warmup, bound, float("inf"))
+        return _or_infinity(slot["seen"] >= self.warmup, bound)
 
     def learned(self, slot: Any, value: Tensor) -> Any:
         """Put the value where the oldest one was."""

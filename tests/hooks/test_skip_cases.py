@@ -16,6 +16,7 @@ from functrain import (
     Accumulate,
     ClipNorm,
     FixedLimit,
+    MedianDeviation,
     MovingMean,
     Shell,
     SkipLimitError,
@@ -235,3 +236,12 @@ def pushed(shell: Shell, model: nn.Module, x: Tensor, *, update: bool = True) ->
         loss = model(x).square().mean()
         if update:
             shell.update(loss)
+
+
+@pytest.mark.parametrize("by", [MovingMean(ratio=math.inf, warmup=0, start=0.0), MedianDeviation(deviations=math.inf)])
+def test_an_infinite_factor_is_no_limit(by: Any) -> None:
+    """Where nothing has varied so far, infinitely many times nothing still lets every finite value pass."""
+    slot = by.init(torch.device("cpu"))
+    for _ in range(40):
+        slot = by.learned(slot, torch.tensor(0.0, dtype=torch.float64))
+    assert float(by.limit(slot)) == math.inf
