@@ -17,7 +17,7 @@ class PowerSnapshot(NamedTuple):
     Attributes:
         step: completed steps at that time.
         relative_std: the width with which it was tracked.
-        weights: the averaged tensors by name.
+        weights: the averaged tensors by name; copies, since ``Shell.averaged_module`` is refreshed in place.
     """
 
     step: int
