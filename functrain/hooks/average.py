@@ -106,7 +106,7 @@ class Average(Hook):
         if (selector := self.parameters) is None:
             return weights
         taken = {name: leaf for name, leaf in weights.items() if chosen(selector, self.model_key, name)}
-        if not taken:
+        if weights and not taken:
             msg = f"{self.name!r}: parameters={selector!r} takes none of {self.model_key!r}, which has {list(weights)}"
             raise ValueError(msg)
         return FrozenMap(taken)

@@ -91,7 +91,7 @@ AVERAGES: dict[str, Any] = {
     "start_step": st.integers(0, 3),
     "use_buffers": st.booleans(),
     "num_updates": st.integers(0, 2),
-    "parameters": st.sampled_from([None, None, "*weight", "*"]),
+    "parameters": st.sampled_from([None, None, "*w*", "*"]),
     "dtype": st.sampled_from([None, None, "float32", "float64"]),
     "device": st.sampled_from([None, "cpu"]),
     "finite_only": st.booleans(),

@@ -74,9 +74,15 @@ def floats(module: nn.Module) -> dict[str, Tensor]:
     return {name: held for name, held in found if held.is_floating_point()}
 
 
+def mean_of_floats(averaged: Any, current: Any, count: Any) -> None:
+    """Average as torch does, integers left out: on those, such as BatchNorm's counter, torch 2.13 raises."""
+    if averaged[0].is_floating_point():
+        get_swa_multi_avg_fn()(averaged, current, count)
+
+
 RULES = {
     "ema": (lambda **options: EMA(decay=0.9, **options), get_ema_multi_avg_fn(0.9)),
-    "swa": (SWA, get_swa_multi_avg_fn()),
+    "swa": (SWA, mean_of_floats),
 }
 
 
