@@ -88,8 +88,10 @@ def _pairs(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], seen: Seen) -> 
     latest = shadow.derived("pairs", _nothing_paired)
     if latest.get("source") is source:
         return shadow, latest["pairs"]
-    shadow = shadow if is_packed(shadow) else FrozenMap(packed(shadow))
-    pairs = _paired(shadow, source, seen)
+    alone = seen is not as_they_are or any(leaf.device != source[name].device for name, leaf in shadow.items())
+    if not alone and not is_packed(shadow):
+        shadow = FrozenMap(packed(shadow))
+    pairs = _paired(shadow, source, seen, alone)
     shadow.derived("pairs", _nothing_paired).update(source=source, pairs=pairs)
     return shadow, pairs
 
@@ -98,17 +100,14 @@ def _nothing_paired() -> dict[str, Any]:
     return {}
 
 
-def _paired(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], seen: Seen) -> Any:
-    """Group what is averaged and what is copied; in groups at once, unless each has to be looked at or sent for."""
-    away = any(leaf.device != source[name].device for name, leaf in shadow.items())
+def _paired(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], seen: Seen, alone: bool) -> Any:
+    """Sort out what is averaged and what is copied; in groups at once, unless each has to be looked at or sent for."""
 
-    def pairs(names: list[str], alone: bool) -> Any:
-        sides = [shadow[name] for name in names], [source[name] for name in names]
-        return Visits(*sides, seen) if alone else Pairs(*sides)
+    def sides(yes: bool) -> tuple[list[Tensor], list[Tensor]]:
+        names = [name for name, leaf in shadow.items() if _averages(leaf) is yes]
+        return [shadow[name] for name in names], [source[name] for name in names]
 
-    kinds = {name: _averages(leaf) for name, leaf in shadow.items()}
-    averaged, copied = ([name for name, kind in kinds.items() if kind is yes] for yes in (True, False))
-    return pairs(averaged, away or seen is not as_they_are), pairs(copied, alone=False)
+    return Visits(*sides(yes=True), seen) if alone else Pairs(*sides(yes=True)), Pairs(*sides(yes=False))
 
 
 def followed(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from functrain import EMA, Shell
 from tests.scalars import Weight, sgd_shell, step
@@ -89,3 +90,36 @@ def test_weights_that_move_are_followed() -> None:
     model.double()
     found = [step(shell, -1.0) or shell.averaged_module().w.item() for _ in range(2)]
     assert (found, shell.averaged_module().w.dtype) == ([1.5, 2.25], torch.float64)
+
+
+def test_many_small_weights_are_averaged_as_one_and_bitwise() -> None:
+    """A shadow of many small tensors is packed from its first update on, and still is torch's average, to the bit."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*[nn.Linear(3, 3) for _ in range(12)])
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    shell = Shell(model, torch.optim.SGD(model.parameters(), lr=0.1), EMA(decay=0.9))
+    for inputs in torch.randn(5, 4, 3):
+        with shell.batch():
+            shell.update(model(inputs).square().mean())
+        average.update_parameters(model)
+    shadow = shell.state.slot("ema")["shadow"]
+    assert len({leaf.untyped_storage().data_ptr() for leaf in shadow.values()}) == 1
+    expected = dict(average.module.named_parameters())
+    assert all(torch.equal(leaf, expected[name]) for name, leaf in shadow.items())
+    kept = shell.state_dict()
+    shell.load_state_dict(kept)
+    with shell.batch():
+        shell.update(model(torch.ones(1, 3)).square().mean())
+    average.update_parameters(model)
+    again = shell.state.slot("ema")["shadow"]
+    assert all(torch.equal(leaf, expected[name]) for name, leaf in again.items())
+
+
+def test_a_shadow_that_looks_at_its_weights_is_not_packed() -> None:
+    """Where each weight is looked at alone, tensors stay as they were made: a pinned one would lose its memory."""
+    model = nn.Sequential(*[nn.Linear(3, 3) for _ in range(12)])
+    shell = Shell(model, torch.optim.SGD(model.parameters(), lr=0.1), EMA(decay=0.9, finite_only=True))
+    places = [leaf.data_ptr() for leaf in shell.state.slot("ema")["shadow"].values()]
+    with shell.batch():
+        shell.update(model(torch.ones(1, 3)).square().mean())
+    assert [leaf.data_ptr() for leaf in shell.state.slot("ema")["shadow"].values()] == places
