@@ -9,6 +9,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from functrain._encoding import dtype_named, shape_of
+
 
 def tensor_record(tensor: Tensor) -> dict[str, Any]:
     """Return what JSON can hold of a dense tensor: everything but device and strides.
@@ -36,27 +38,13 @@ def tensor_of_record(record: Any) -> Tensor:
     >>> tensor_of_record({"dtype": "bfloat16", "shape": [2], "data": "AABIQg=="})
     tensor([ 0., 50.], dtype=torch.bfloat16)
     """
-    dtype, shape, data = dtype_named(record["dtype"]), _shape(record["shape"]), b64decode(record["data"], validate=True)
+    dtype, shape, data = (
+        dtype_named(record["dtype"]),
+        shape_of(record["shape"]),
+        b64decode(record["data"], validate=True),
+    )
     if len(data) != prod(shape) * dtype.itemsize:
         raise ValueError(f"{len(data)} bytes are no tensor of shape {shape} and dtype {dtype}")
     if not data:
         return torch.empty(shape, dtype=dtype)
     return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
-
-
-def dtype_named(name: Any) -> torch.dtype:
-    """Return a dtype by its name.
-
-    Raises:
-        ValueError: no dtype has this name.
-    """
-    found = getattr(torch, name, None) if isinstance(name, str) else None
-    if not isinstance(found, torch.dtype):
-        raise ValueError(f"torch has no dtype {name!r}")  # noqa: TRY004 - a damaged file is a wrong value
-    return found
-
-
-def _shape(sizes: Any) -> tuple[int, ...]:
-    if not isinstance(sizes, list) or not all(type(size) is int and size >= 0 for size in cast("list[Any]", sizes)):
-        raise ValueError(f"{sizes!r} is no shape")
-    return tuple(cast("list[int]", sizes))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections import Counter, OrderedDict
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from hypothesis import given
 
 from functrain import EMA, Stage, TrainState
+from functrain._encoding import Node
 from functrain._owners import Owners
 from functrain._tree import leaves, structure
 from functrain.testing import states
@@ -88,7 +90,7 @@ def test_the_bits_of_a_number_come_back() -> None:
 
 def test_what_is_no_data_is_refused_with_its_place() -> None:
     """A function cannot be stored."""
-    with pytest.raises(ValueError, match=r"state\.batch\['f'\] holds a builtin_function_or_method"):
+    with pytest.raises(ValueError, match=r'state\.batch\["f"\] holds a builtin_function_or_method'):
         encoded(TrainState(batch={"f": print}))
     with pytest.raises(ValueError, match=r"state\.loss: a tensor of layout torch.sparse_coo"):
         encoded(TrainState(loss=torch.eye(2).to_sparse()))
@@ -129,3 +131,35 @@ def test_a_field_of_the_wrong_type_is_refused() -> None:
     record["record"]["fields"]["clock"] = 3
     with pytest.raises(ValueError, match=r"TrainState\.clock cannot be a int"):
         decoded(record)
+
+
+class Pair(NamedTuple):
+    """A node that only its owner can build."""
+
+    one: Any
+    other: Any
+
+
+def test_nodes_of_a_class_come_back_as_what_they_hold() -> None:
+    """Nobody looks the class up: its name and its children are data."""
+    again = there_and_back({"slot": Pair(1, (2.5, None))})
+    assert isinstance(again["slot"], Node)
+    assert again["slot"].of.endswith(":Pair")
+    assert again["slot"].children == (1, (2.5, None))
+    assert there_and_back(again) == again
+
+
+def test_mappings_of_the_standard_library_keep_their_class() -> None:
+    """``MultiStepLR`` counts its milestones with a Counter."""
+    again = there_and_back([Counter({2: 1}), OrderedDict(a=1)])
+    assert [type(each) for each in again] == [Counter, OrderedDict]
+    assert again == [Counter({2: 1}), OrderedDict(a=1)]
+    with pytest.raises(ValueError, match=r'state\["d"\] holds a Odd'):
+        encoded({"d": type("Odd", (dict,), {})()})
+
+
+def test_a_number_that_is_none_is_refused() -> None:
+    """JSON readers take NaN and 1e999; here the bits of such a number are written out."""
+    for text in ("NaN", "1e999", "[-Infinity]"):
+        with pytest.raises(ValueError, match="is written as no number"):
+            decoded(json.loads(text))
