@@ -25,3 +25,11 @@ class SkipLimitError(RuntimeError):
     >>> issubclass(SkipLimitError, RuntimeError)
     True
     """
+
+
+class CheckpointError(ValueError):
+    """A checkpoint is damaged, foreign, or does not fit what it is loaded into; nothing was loaded.
+
+    >>> issubclass(CheckpointError, ValueError)
+    True
+    """

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from os import PathLike
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from functrain import Hook, Stage
 from functrain._function_hook import as_hook
+from functrain._sealed import parsed, sealed, unsealed
 from functrain.testing.encoding import decoded, encoded
 from functrain.testing.hook_record import hook_of_record, hook_record
 from functrain.testing.law import Law
@@ -41,8 +40,7 @@ def save_violation(violation: LawViolation, path: str | PathLike[str]) -> Path:
     }
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    whole = {"format": FORMAT, "sha256": _digest(content), "content": content}
-    target.write_text(json.dumps(whole, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    target.write_text(sealed(FORMAT, content, indent=1), encoding="utf-8")
     return target
 
 
@@ -55,10 +53,6 @@ def _hook_or_reason(hook: Hook) -> dict[str, Any]:
         return hook_record(hook)
     except ValueError as error:
         return {"text": repr(hook), "reason": str(error)}
-
-
-def _digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def replay(path: str | PathLike[str], hook: Any = None, *, law: Law | None = None) -> None:
@@ -100,15 +94,15 @@ def replay(path: str | PathLike[str], hook: Any = None, *, law: Law | None = Non
 def _content(path: Path) -> dict[str, Any]:
     """Return what a file holds, if it is what was written."""
     try:
-        whole: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        whole = parsed(path.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise ValueError(f"{path} is damaged or no file of a violation: {error}") from error
-    if not isinstance(whole, dict) or cast("dict[str, Any]", whole).get("format") != FORMAT:
+    if whole.get("format") != FORMAT:
         raise ValueError(f"{path} is no file of a violation: its format is not {FORMAT!r}")
-    content: Any = cast("dict[str, Any]", whole).get("content")
-    if not isinstance(content, dict) or whole.get("sha256") != _digest(content):
-        raise ValueError(f"{path} is damaged: its content is not what was written (sha256)")
-    return cast("dict[str, Any]", content)
+    try:
+        return unsealed(whole)
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
 
 
 def _known_law(record: dict[str, str]) -> Law:
