@@ -53,7 +53,8 @@ def children_of(value: Any) -> list[Any]:
     return list(cast("Any", optree).tree_flatten_one_level(value, none_is_leaf=True, namespace=NAMESPACE)[0])
 
 
-def _is_node(value: Any) -> bool:
+def is_node(value: Any) -> bool:
+    """Tell a node from a leaf; None is a leaf."""
     return not optree.tree_is_leaf(value, none_is_leaf=True, namespace=NAMESPACE)
 
 
@@ -95,7 +96,7 @@ class Encoder:
         for kind, encode in self._kinds:
             if isinstance(value, kind):
                 return encode(value, where)
-        if _is_node(value):
+        if is_node(value):
             return self._node(class_name(value), children_of(value), where)
         raise ValueError(f"{where} holds a {type(value).__name__}, which cannot be stored in a file of data")
 

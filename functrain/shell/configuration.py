@@ -63,14 +63,26 @@ def _check_settings(name: str, current: Mapping[str, Any], stored: Mapping[str, 
             f"{sorted(current)}; build the pipeline as it was when the checkpoint was written"
         )
         raise ValueError(msg)
-    for field, new in current.items():
-        old = stored.get(field, new)
-        if field not in COUNTERS and old != new:
-            msg = (
-                f"checkpoint conflict in {name!r}: {field}={old!r} in the checkpoint and {field}={new!r} in the "
-                "pipeline; construct the hook with the stored value, or change the slot after loading"
-            )
-            raise ValueError(msg)
+    for field, old, new in differing(current, stored):
+        raise ValueError(f"{told_conflict(name, field, old, new)}, or change the slot after loading")
+
+
+def differing(current: Mapping[str, Any], stored: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Return fields that were stored with another value: field, stored value, current one.
+
+    >>> differing({"decay": 0.9, "num_updates": 0}, {"decay": 0.5, "num_updates": 3})
+    [('decay', 0.5, 0.9)]
+    """
+    pairs = ((field, stored.get(field, new), new) for field, new in current.items())
+    return [(field, old, new) for field, old, new in pairs if field not in COUNTERS and old != new]
+
+
+def told_conflict(name: str, field: str, old: Any, new: Any) -> str:
+    """Say which field of which hook has two values, and what to do."""
+    return (
+        f"checkpoint conflict in {name!r}: {field}={old!r} in the checkpoint and {field}={new!r} in the "
+        "pipeline; construct the hook with the stored value"
+    )
 
 
 def kinds(optimizers: Optimizers) -> dict[str, dict[str, str]]:

@@ -43,14 +43,27 @@ def _copied_leaf(leaf: Any) -> Any:
 
 def snapshot(driver: Driver, averages: Averages) -> Snapshot:
     """Copy everything; inside ``averaged()`` the raw weights."""
+    return duplicate(collected(driver, averages))
+
+
+def duplicate(taken: Snapshot) -> Snapshot:
+    """Return a snapshot that shares nothing with another one."""
+    return Snapshot(
+        state=copied(taken.state),
+        optimizers=copy.deepcopy(taken.optimizers),
+        schedulers=copy.deepcopy(taken.schedulers),
+        random=taken.random,
+    )
+
+
+def collected(driver: Driver, averages: Averages) -> Snapshot:
+    """Return everything as it is at this moment, on the tensors of the run: true only until training goes on."""
     optimizers = driver.applier.optimizers
     driver.state = driver.applier.read_gradients(driver.applier.refreshed(driver.state))
     return Snapshot(
-        state=copied(averages.raw(driver.state)),
-        optimizers={key: copy.deepcopy(each.state_dict()) for key, each in optimizers.by_key.items()},
-        schedulers={
-            key: {} if each is None else copy.deepcopy(each.state_dict()) for key, each in optimizers.schedulers.items()
-        },
+        state=averages.raw(driver.state),
+        optimizers={key: each.state_dict() for key, each in optimizers.by_key.items()},
+        schedulers={key: {} if each is None else each.state_dict() for key, each in optimizers.schedulers.items()},
         random=random_states(),
     )
 
@@ -65,21 +78,25 @@ def random_states() -> dict[str, Any]:
 
 def restore(driver: Driver, taken: Snapshot) -> None:
     """Write a snapshot back into the real objects; the snapshot itself stays untouched."""
-    state, applier = copied(taken.state), driver.applier
-    refreshed = applier.refreshed(driver.state)
-    driver.state = applier.write(refreshed.replace(params=state.params, buffers=state.buffers, grads=state.grads))
-    optimizers = applier.optimizers
+    adopt(driver, duplicate(taken))
+
+
+def adopt(driver: Driver, taken: Snapshot) -> None:
+    """Write a snapshot back that nobody else holds: its tensors become those of the run. What may fail comes first."""
+    state, applier, optimizers = taken.state, driver.applier, driver.applier.optimizers
     for key, held in taken.optimizers.items():
-        optimizers.by_key[key].load_state_dict(copy.deepcopy(held))
+        optimizers.by_key[key].load_state_dict(held)
     for key, held in taken.schedulers.items():
         if optimizers.schedulers[key] is not None:
-            optimizers.schedulers[key].load_state_dict(copy.deepcopy(held))
-    _restore_random(taken.random)
+            optimizers.schedulers[key].load_state_dict(held)
+    set_random_states(taken.random)
+    refreshed = applier.refreshed(driver.state)
+    driver.state = applier.write(refreshed.replace(params=state.params, buffers=state.buffers, grads=state.grads))
     driver.state = applier.read_gradients(state.replace(params=driver.state.params, buffers=driver.state.buffers))
     applier.show_scale(driver.state)
 
 
-def _restore_random(states: dict[str, Any]) -> None:
+def set_random_states(states: dict[str, Any]) -> None:
     """Set torch's random number generators."""
     torch.set_rng_state(states["cpu"])
     if "cuda" in states and torch.cuda.is_available():
