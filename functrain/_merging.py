@@ -89,12 +89,17 @@ def converted(current: Any, stored: Any, path: str) -> Any:
             return torch.as_tensor(stored, dtype=current.dtype, device=current.device)
         if not isinstance(stored, Tensor) or current.shape != stored.shape:
             raise ValueError(other_kind(current, stored, path))
-        return stored.detach().to(current.device, current.dtype)
+        return moved(stored, current.device, current.dtype)
     if isinstance(stored, Tensor) and not stored.ndim:
         stored = stored.item() if not stored.is_meta else 0
     if isinstance(current, int | float) and not isinstance(stored, int | float):
         raise ValueError(other_kind(current, stored, path))  # noqa: TRY004 - the same
     return stored
+
+
+def moved(stored: Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """Return a stored tensor where a run wants it; the outline of one, which has no memory, stays as it is."""
+    return stored if stored.is_meta else stored.detach().to(device, dtype)
 
 
 def exact(current: Any, stored: Any, path: str) -> Any:

@@ -1,7 +1,7 @@
 """Every public name of functrain; ``import functrain`` imports this at the first one that is asked for."""
 
 from functrain._combinators import every, on, when
-from functrain._errors import PurityError, SkipLimitError, StructureError
+from functrain._errors import CheckpointError, PurityError, SkipLimitError, StructureError
 from functrain._fold import Pipeline, fold
 from functrain._function_hook import hook
 from functrain._hook import Hook, Outcome
@@ -11,6 +11,7 @@ from functrain._select import select
 from functrain._stage import GATED_STAGES, UPDATE_STAGES, Stage
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
+from functrain.disk import Checkpoint, latest, load, save, save_average
 from functrain.hooks import (
     EMA,
     SWA,
@@ -49,6 +50,8 @@ __all__ = [
     "Accumulate",
     "Best",
     "BestAverage",
+    "Checkpoint",
+    "CheckpointError",
     "ClipAdaptive",
     "ClipNorm",
     "ClipPercentile",
@@ -84,6 +87,8 @@ __all__ = [
     "fold",
     "gamma_of",
     "hook",
+    "latest",
+    "load",
     "named",
     "observe",
     "on",
@@ -92,6 +97,8 @@ __all__ = [
     "prioritized",
     "reestimate_batch_norm",
     "relative_std_of",
+    "save",
+    "save_average",
     "select",
     "when",
 ]

@@ -17,11 +17,18 @@ from functrain._sealed import parsed, unsealed
 from functrain.disk.entry import Entry, header_of, read_entry
 from functrain.disk.folder import FOLDER, open_file
 from functrain.disk.layout import FORMAT, MANIFEST, MOST_BYTES, MOST_NODES, TENSORS, VERSION
-from functrain.disk.packed import nodes_of
+from functrain.disk.manifest import nodes_of
 from functrain.disk.tensor_file import check_tensors, read_tensors
 
 COUNTS = ("step", "batch", "epoch")
-CONTENT: dict[str, type[Any]] = {"kind": str, "clock": dict, "written_by": dict, "tensors": list, "parts": dict}
+CONTENT: dict[str, type[Any]] = {
+    "kind": str,
+    "serial": int,
+    "clock": dict,
+    "written_by": dict,
+    "tensors": list,
+    "parts": dict,
+}
 
 
 class Archive:
@@ -30,6 +37,7 @@ class Archive:
     Attributes:
         path: of the folder.
         kind: "shell" or "pure".
+        serial: how many checkpoints of its folder were written before it.
         clock: step, batch and epoch.
         written_by: versions.
     """
@@ -40,6 +48,7 @@ class Archive:
         with told(path, MANIFEST):
             content = _manifest(folder)
             self.kind: str = content["kind"]
+            self.serial: int = content["serial"]
             self.clock: dict[str, int] = _clock(content["clock"])
             self.written_by: dict[str, str] = {str(key): str(each) for key, each in content["written_by"].items()}
             known = [read_entry(record) for record in content["tensors"]]

@@ -120,14 +120,15 @@ def _alike(one: Any, other: Any) -> bool:
 
 def _settled(name: str, found: list[tuple[str, Any, Any]], current: Any, stored: Any, on_conflict: OnConflict) -> Any:
     """Return the slot that holds; fields that are lifted into it are those of the one who holds."""
+    slot = dict(cast("Mapping[str, Any]", stored)) if isinstance(stored, Mapping) else dict[str, Any]()
     for field, old, new in found:
         lifted = field.rpartition(".")[2]
-        in_slot = isinstance(stored, Mapping) and isinstance(current, Mapping) and lifted in stored
+        in_slot = lifted in slot and isinstance(current, Mapping)
         if on_conflict == "raise":
             raise ValueError(f'{told_conflict(name, field, old, new)}, or write on_conflict="stored" or "current"')
         if on_conflict == "stored" and not in_slot:
             why = f"{lifted!r} is no number of the slot, so the checkpoint cannot set it"
             raise ValueError(f"{told_conflict(name, field, old, new)}; {why}")
         if on_conflict == "current" and in_slot:
-            stored = {**cast("Mapping[str, Any]", stored), lifted: current[lifted]}
-    return stored
+            slot[lifted] = current[lifted]
+    return slot if isinstance(stored, Mapping) else stored

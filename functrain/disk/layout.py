@@ -13,7 +13,9 @@ A checkpoint is a folder with two files. It appears under its name whole or not 
     content as ``json.dumps(content, sort_keys=True)`` writes it. The content:
 
     - ``kind``: ``"shell"`` or ``"pure"``;
-    - ``clock``: ``step``, ``batch`` and ``epoch``, by which checkpoints are ordered;
+    - ``serial``: above that of every checkpoint that was in the same folder when this one was written, so that the
+      latest one has the highest;
+    - ``clock``: ``step``, ``batch`` and ``epoch``;
     - ``written_by``: versions of functrain, torch and Python;
     - ``tensors``: ``[name, dtype, shape, crc32]`` for each tensor. From this the header of the other file follows byte
       by byte, so nobody reads that header: it is compared;

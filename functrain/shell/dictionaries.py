@@ -9,7 +9,7 @@ from typing import Any, cast
 from torch import Tensor
 
 from functrain import _tree
-from functrain._merging import Leaf, converted, item, merged, of_keys
+from functrain._merging import Leaf, converted, item, merged, moved, of_keys
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
 from functrain.shell.averaging import Averages
@@ -99,7 +99,7 @@ def merged_state(state: TrainState, stored: Mapping[str, Any], leaf: Leaf = conv
         for name, held in found.items()
         if name != "grads"
     }
-    free = {name: found[name].detach().to(getattr(state, name).device) for name in FREE}
+    free = {name: moved(found[name], getattr(state, name).device) for name in FREE}
     return state.replace(**{**whole, **free}, grads=_gradients(state, found["grads"], leaf))
 
 

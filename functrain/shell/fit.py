@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from typing import Any, TypeAlias
+from os import PathLike
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torch import Tensor
 from tqdm.auto import tqdm
@@ -14,6 +15,10 @@ from functrain.shell.evaluation import chosen_averages, evaluating, first_metric
 from functrain.shell.flush import close_epoch, finish_training, flush_window
 from functrain.shell.history import History
 from functrain.shell.shell import Shell
+
+if TYPE_CHECKING:
+    from functrain.disk.checkpoint import Checkpoint
+    from functrain.disk.course import Course
 
 Loss: TypeAlias = Callable[[Any, Any], Tensor]
 Validate: TypeAlias = Callable[[Any], Any]
@@ -28,6 +33,8 @@ def fit(  # noqa: PLR0913, PLR0917 - the parts of a loop
     validate: Validate | None = None,
     validate_with: str | None = None,
     progress: bool = True,  # noqa: FBT002 - the name of the design
+    checkpoint: Checkpoint | None = None,
+    resume: str | PathLike[str] | None = None,
 ) -> History:
     """Train for some epochs, counted in batches, and fire all 18 stages in order.
 
@@ -41,6 +48,10 @@ def fit(  # noqa: PLR0913, PLR0917 - the parts of a loop
             are any; returns a number ("total_loss") or a mapping of numbers.
         validate_with: which average to use, where one model has several.
         progress: show a bar with loss, steps and skips.
+        checkpoint: when to save, and where.
+        resume: a checkpoint to go on from, as :func:`functrain.latest` finds it. ``epochs`` counts those before it, too,
+            and stages that were told before it are not told again. The run is then bitwise the uninterrupted one, if
+            what the loader deals depends on generators alone, or if it has a ``state_dict``.
 
     Returns:
         the :class:`History` of the run. ``model`` is the module where there is one, else the mapping by key.
@@ -58,8 +69,11 @@ def fit(  # noqa: PLR0913, PLR0917 - the parts of a loop
     >>> len(history.to_records()), shell.state.clock.epoch
     (6, 2)
     """
+    from functrain.disk.course import Course
+
     _check_epochs(epochs)
-    return _Run(shell, loss_fn, forward, validate, validate_with).run(loader, epochs, progress=progress)
+    course = Course(shell, loader, checkpoint, resume)
+    return _Run(shell, loss_fn, forward, validate, validate_with, course).run(loader, epochs, progress=progress)
 
 
 def _check_epochs(epochs: Any) -> None:
@@ -80,39 +94,45 @@ USED_UP = (
 class _Run:
     """One call of fit."""
 
-    def __init__(self, shell: Shell, loss_fn: Loss, forward: Any, validate: Any, validate_with: str | None) -> None:
+    def __init__(
+        self, shell: Shell, loss_fn: Loss, forward: Any, validate: Any, validate_with: str | None, course: Course
+    ) -> None:
         self.shell, self.loss_fn, self.forward, self.validate = shell, loss_fn, forward, validate
         self.driver = shell._driver  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - fit is the shell's own loop
         modules = self.driver.applier.models.modules
         self.model: Any = next(iter(modules.values())) if len(modules) == 1 else dict(modules)
         self.averages = chosen_averages(shell.pipeline, validate_with) if validate else []
-        self.history = History()
+        self.history, self.course = History(), course
 
     def run(self, loader: Iterable[Any], epochs: int, *, progress: bool) -> History:
         """Run the epochs."""
         total = _length(loader)
-        with tqdm(total=total and total * epochs, disable=not progress, unit="batch") as bar:
-            self.driver.fire(Stage.BEFORE_TRAINING)
-            for epoch in range(epochs):
-                self._run_epoch(loader, bar, may_be_empty=not epoch)
+        first = self.course.epochs_done
+        with self.course, tqdm(total=total and total * (epochs - first), disable=not progress, unit="batch") as bar:
+            if not self.course.resumed:
+                self.driver.fire(Stage.BEFORE_TRAINING)
+            for epoch in range(first, epochs):
+                self._run_epoch(loader, bar, may_be_empty=epoch == first)
             finish_training(self.driver)
         return self.history
 
     def _run_epoch(self, loader: Iterable[Any], bar: Any, *, may_be_empty: bool) -> None:
         """Run one pass over the loader, close its window, validate."""
         before = len(self.history.raw)
-        self.driver.fire(Stage.BEFORE_EPOCH)
-        for batch, last in with_last(loader):
+        if not self.course.inside_epoch:
+            self.driver.fire(Stage.BEFORE_EPOCH)
+        for batch, last in with_last(self.course.batches()):
             self._run_batch(batch, last=last)
             self.history.record(self.driver.state)
             self._show(bar)
+            self.course.after_batch()
         if not may_be_empty and len(self.history.raw) == before and iter(loader) is loader:
             raise ValueError(USED_UP)
         flush_window(self.driver)
         self.driver.fire(Stage.AFTER_EPOCH)
-        if self.validate is not None:
-            self._run_validation()
+        summary = self._run_validation() if self.validate is not None else None
         close_epoch(self.driver)
+        self.course.after_epoch(summary)
 
     def _run_batch(self, batch: Any, *, last: bool) -> None:
         """Run one micro-batch through its stages."""
@@ -142,7 +162,7 @@ class _Run:
                 refresh=False,
             )
 
-    def _run_validation(self) -> None:
+    def _run_validation(self) -> dict[str, Any]:
         """Validate on averaged weights where there are any, in eval mode, and tell hooks and schedulers."""
         used = updated_averages(self.driver, self.averages)
         with ExitStack() as stack:
@@ -153,6 +173,7 @@ class _Run:
         told = {"validated_with": self._told(used)} if self.averages else {}
         self.history.record_validation(self.driver.state, summary | told)
         self.shell.validated(summary, metric=first_metric)
+        return summary
 
     def _told(self, used: dict[str, str]) -> str | dict[str, str]:
         """Say what was validated: the name of an average, or "raw"; for several models by key."""

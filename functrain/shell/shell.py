@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from os import PathLike
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,10 @@ from functrain.shell.setup import build_driver
 from functrain.shell.shown import Swap
 from functrain.shell.snapshot import Snapshot, restore, snapshot
 from functrain.shell.validation import consume
+
+if TYPE_CHECKING:
+    from functrain.disk.conflicts import OnConflict, Report
+    from functrain.disk.packed import Packed
 
 
 class Shell:
@@ -257,6 +262,45 @@ class Shell:
         self._refuse_inside_averages("shell.load_state_dict()")
         self._refuse_inside_batch("shell.load_state_dict()")
         dictionaries.load_state_dict(self._driver, state_dict)
+
+    @torch.inference_mode(mode=False)
+    def load(self, path: str | PathLike[str], data: Any = None, on_conflict: OnConflict = "raise") -> Report:
+        """Resume from a checkpoint that :func:`functrain.save` has written, all or nothing.
+
+        Args:
+            path: of the checkpoint.
+            data: a loader or sampler with ``load_state_dict``, to be given back what was saved of it.
+            on_conflict: what holds where a hook was configured otherwise: "raise", or "stored", or "current".
+
+        Returns:
+            how checkpoint and pipeline fitted.
+
+        Raises:
+            FileNotFoundError: there is no such checkpoint.
+            CheckpointError: it is damaged, or of another model, optimizer or structure.
+            ValueError: a hook, an optimizer or a scheduler other than when it was saved: field, both values, remedy.
+            RuntimeError: in an open batch, or inside :meth:`averaged`.
+
+        Warns:
+            UserWarning: hooks that are missing from the checkpoint or left over in it.
+        """
+        from functrain.disk.archive import opened
+        from functrain.disk.shells import load_shell
+
+        self._refuse_inside_averages("shell.load()")
+        self._refuse_inside_batch("shell.load()")
+        with opened(path) as archive:
+            report = load_shell(self._driver, archive, data, on_conflict)
+        report.warn()
+        return report
+
+    @torch.inference_mode(mode=False)
+    def _packed(self, data: Any) -> Packed:
+        """Return what :func:`functrain.save` writes, on the tensors of the run."""
+        from functrain.disk.shells import packed_shell
+
+        self._refuse_inside_batch("functrain.save()")
+        return packed_shell(self._driver, self._averages, data)
 
     def _refuse_inside_averages(self, what: str) -> None:
         if self._averages.active:

@@ -1,0 +1,77 @@
+"""A state of the pure engine, to a checkpoint and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from functrain._fold import Pipeline
+from functrain._merging import exact, merged
+from functrain._state import TrainState
+from functrain._tree import FrozenMap
+from functrain.disk.conflicts import OnConflict, Report, adapted
+from functrain.disk.generators import generator_states
+from functrain.disk.packed import Packed, packed
+from functrain.disk.position import position_of
+from functrain.disk.shells import fitting
+from functrain.shell.configuration import configuration
+
+EXACT = (
+    "params",
+    "buffers",
+    "grads",
+    "loss",
+    "raw_loss",
+    "window",
+    "clock",
+    "stepped",
+    "scaler",
+    "hyper",
+    "opt",
+    "rng",
+)
+"""Fields whose structure depends on the model and on the optimizer; that of the others depends on the hooks."""
+
+
+def packed_state(state: TrainState, pipeline: Pipeline | None, data: Any) -> Packed:
+    """Return a pure state as it is written.
+
+    Raises:
+        ValueError: something that is no data, with its place.
+    """
+    configurations = None if pipeline is None else {each.name: configuration(each) for each in pipeline}
+    parts = {"state": state, "random": generator_states(), "pipeline": configurations, "data": position_of(data)}
+    return packed("pure", state.clock, parts)
+
+
+def fitted_state(
+    state: TrainState, stored: Mapping[str, Any], path: Path, pipeline: Pipeline | None, on_conflict: OnConflict
+) -> tuple[TrainState, Report]:
+    """Return what was stored in the structure of a state, on its devices, with its static fields.
+
+    Raises:
+        CheckpointError: it does not fit.
+        ValueError: a conflict that nobody settles.
+    """
+    old: TrainState = stored["state"]
+    slots, report = adapted(pipeline, stored["pipeline"], state.hooks, old.hooks, on_conflict)
+    with fitting(path):
+        kept = [name for name in EXACT if not _lost(name, state, old, report)]
+        fields = {name: merged(getattr(state, name), getattr(old, name), f"state.{name}", exact) for name in kept}
+        hooks = merged(state.hooks, slots, "state.hooks", exact)
+        vetoes = {stage: _by_name(held, old.vetoes.get(stage, {})) for stage, held in state.vetoes.items()}
+        metrics = _by_name(state.metrics, old.metrics)
+        by_hook = {"hooks": hooks, "vetoes": FrozenMap(vetoes), "metrics": metrics, "validation": old.validation}
+        return state.replace(**fields, **by_hook), report
+
+
+def _lost(name: str, state: TrainState, old: TrainState, report: Report) -> bool:
+    """Tell whether the scaler came or went with its hook."""
+    return name == "scaler" and bool(state.scaler) != bool(old.scaler) and bool(report.missing or report.left_over)
+
+
+def _by_name(current: FrozenMap[Any], stored: Mapping[str, Any]) -> FrozenMap[Any]:
+    """Return stored values for the names there are; what was not stored stays."""
+    found = {name: stored.get(name, value) for name, value in current.items()}
+    return merged(current, found, "state", exact)
