@@ -28,6 +28,7 @@ def merged(current: Any, stored: Any, path: str, leaf: Leaf) -> Any:
     FrozenMap({'a': 1})
     """
     if isinstance(current, _tree.Record):
+        stored = vars(stored) if isinstance(stored, _tree.Record) else stored
         items = {k: (v, item(stored, k, f"{path}.{k}")) for k, v in vars(current).items()}
         return current.replace(**{k: merged(*pair, f"{path}.{k}", leaf) for k, pair in items.items()})
     if isinstance(current, Mapping):

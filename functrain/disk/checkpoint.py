@@ -125,9 +125,9 @@ class Checkpoint:
         """Tell whether a number is better than that of the best one there; NaN never is."""
         for each in found_in(self.folder / BEST):
             with opened(each.path) as archive:
-                known: Any = (archive.outline()["data"] or {}).get("best", {}).get(self.best)
-            if isinstance(known, float):
-                return number > known if self.largest else number < known
+                known: Any = archive.outline()["data"]["best"]
+            if self.best in known:
+                return number > known[self.best] if self.largest else number < known[self.best]
         return number == number  # noqa: PLR0124 - NaN
 
     def wait(self) -> None:

@@ -49,9 +49,9 @@ def fit(  # noqa: PLR0913, PLR0917 - the parts of a loop
         validate_with: which average to use, where one model has several.
         progress: show a bar with loss, steps and skips.
         checkpoint: when to save, and where.
-        resume: a checkpoint to go on from, as :func:`functrain.latest` finds it. ``epochs`` counts those before it, too,
-            and stages that were told before it are not told again. The run is then bitwise the uninterrupted one, if
-            what the loader deals depends on generators alone, or if it has a ``state_dict``.
+        resume: a checkpoint to go on from, as :func:`functrain.latest` finds it; ``epochs`` counts those before it,
+            too, and stages that were told before it are not told again. The run is then bitwise the uninterrupted one,
+            if what the loader deals depends on generators alone, or if it has a ``state_dict``.
 
     Returns:
         the :class:`History` of the run. ``model`` is the module where there is one, else the mapping by key.

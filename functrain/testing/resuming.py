@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias, get_args
 
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
+from functrain.disk import load, save
 from functrain.shell.dictionaries import KEPT, plain
 from functrain.testing.differences import require_none, unlike
 from functrain.testing.events import Event, affected, checked_events
 from functrain.testing.shell_run import ShellRun
 from functrain.testing.training import Training
 
-Way: TypeAlias = Literal["snapshot", "state_dict", "bridges", "pure"]
+Way: TypeAlias = Literal["snapshot", "state_dict", "disk", "bridges", "pure", "pure_disk"]
 WAYS: tuple[Way, ...] = get_args(Way)
 
 
@@ -24,9 +26,10 @@ def check_restored(training: Training, schedule: Sequence[Event] | None = None, 
         training: what is run.
         schedule: what happens; at each "save" the run is saved, spoilt by a spike, and restored. By default before
             every micro-batch.
-        ways: ``"snapshot"``, of the same shell; ``"state_dict"``, loaded into a new shell on new models; ``"bridges"``,
-            through the pure engine into a new shell; ``"pure"``, where the state is its own snapshot. The last two
-            need SGD, Adam or AdamW.
+        ways: ``"snapshot"``, of the same shell; ``"state_dict"``, loaded into a new shell on new models; ``"disk"``,
+            the same through a checkpoint; ``"bridges"``, through a checkpoint of the pure engine into a new shell;
+            ``"pure"``, where the state is its own snapshot; ``"pure_disk"``, through a checkpoint into a new first
+            state. The last three need SGD, Adam or AdamW.
 
     Raises:
         Disagreement: with every path at which they differ, the way, and after which event.
@@ -48,7 +51,7 @@ def check_restored(training: Training, schedule: Sequence[Event] | None = None, 
         if way not in WAYS:
             msg = f"unknown way {way!r} to save and restore; there are {list(WAYS)}"
             raise ValueError(msg)
-        records = _pure_records if way == "pure" else _shell_records
+        records = _pure_records if way in ("pure", "pure_disk") else _shell_records
         straight, resumed = records(training, schedule, None), records(training, schedule, way)
         for place, (one, other) in enumerate(zip(list(straight), resumed, strict=True)):
             what = f"the straight run and one through {way!r}, after {schedule[place]!r} at place {place},"
@@ -98,8 +101,18 @@ def _by_state_dict(run: ShellRun, place: int) -> ShellRun:
     return fresh
 
 
+def _by_disk(run: ShellRun, place: int) -> ShellRun:
+    with TemporaryDirectory() as folder:
+        path = save(f"{folder}/checkpoint", run.shell)
+        _spoil(run, place)
+        fresh = run.fresh()
+        fresh.shell.load(path)
+    return fresh
+
+
 def _by_bridges(run: ShellRun, place: int) -> ShellRun:
-    state = run.shell.to_pure()
+    with TemporaryDirectory() as folder:
+        state = load(save(f"{folder}/checkpoint", run.shell.to_pure())).state
     taken = run.shell.snapshot()
     _spoil(run, place)
     run.shell.restore(taken)  # the generators, which no bridge moves
@@ -114,6 +127,7 @@ def _spoil(run: ShellRun, place: int) -> None:
 _THERE_AND_BACK: dict[Way, Callable[[ShellRun, int], ShellRun]] = {
     "snapshot": _by_snapshot,
     "state_dict": _by_state_dict,
+    "disk": _by_disk,
     "bridges": _by_bridges,
 }
 
@@ -125,8 +139,17 @@ def _pure_records(training: Training, schedule: Sequence[Event], way: Way | None
         batch = training.batch(place)
         if event == "save" and way is not None:
             run.step(state, affected(batch, "spike"))
+            state = _read_back(training, state) if way == "pure_disk" else state
         state = _after(run, state, batch, event)
         yield state
+
+
+def _read_back(training: Training, state: TrainState) -> TrainState:
+    """Return a state after it was on disk, in the structure of a new run."""
+    with TemporaryDirectory() as folder:
+        path = save(f"{folder}/checkpoint", state, pipeline=training.pipeline)
+        _, first = training.start()
+        return load(path).into(first, training.pipeline)
 
 
 def _after(run: Any, state: TrainState, batch: Any, event: Event) -> TrainState:

@@ -99,8 +99,8 @@ def test_a_pure_step_that_writes_into_its_state_is_found() -> None:
 
 def test_unknown_ways_are_refused() -> None:
     """The message lists those there are."""
-    with pytest.raises(ValueError, match="unknown way 'disk' to save and restore; there are"):
-        check_restored(training(), ways=["disk"])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="unknown way 'tape' to save and restore; there are"):
+        check_restored(training(), ways=["tape"])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("way", ["snapshot", "state_dict"])
