@@ -21,8 +21,9 @@ A checkpoint is a folder with two files. It appears under its name whole or not 
       by byte, so nobody reads that header: it is compared;
     - ``parts``: trees, as :mod:`functrain._encoding` writes them. ``{"tensor": 3}`` stands for the fourth tensor.
 
-The parts of a shell are those of ``Shell.state_dict()`` and ``data``; those of a pure state are ``state``, ``random``,
-``pipeline`` and ``data``. ``pipeline`` is the configuration of each hook by name, ``data`` the position in the data.
+The parts of a shell are those of ``Shell.state_dict()``, ``latest`` and ``data``; those of a pure state are ``state``,
+``random``, ``pipeline`` and ``data``. ``pipeline`` is the configuration of each hook by name, ``data`` the position in
+the data, ``latest`` what the latest micro-batch and validation left in the state.
 
 The manifest names no files, so no name in it can lead out of the folder. Links and anything that is no regular file are
 refused. Sizes are compared before memory is taken. Nothing is imported, called or unpickled. A later version of this

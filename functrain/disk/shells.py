@@ -11,6 +11,7 @@ from typing import Any
 from functrain._errors import CheckpointError
 from functrain._merging import exact, of_keys
 from functrain.disk.archive import Archive
+from functrain.disk.batch_fields import data_in, of_latest
 from functrain.disk.conflicts import OnConflict, Report, adapted
 from functrain.disk.generators import generator_states, set_generators
 from functrain.disk.optimizer_state import check_optimizer, check_scheduler
@@ -31,7 +32,9 @@ def packed_shell(driver: Driver, averages: Averages, data: Any) -> Packed:
     """
     taken = collected(driver, averages)
     parts = dictionary(driver, replace(taken, random=generator_states()))
-    return packed("shell", taken.state.clock, {**parts, "data": position_of(data)})
+    latest = {name: getattr(taken.state, name) for name in ("vetoes", "metrics")}
+    latest["validation"] = data_in(taken.state.validation)
+    return packed("shell", taken.state.clock, {**parts, "latest": latest, "data": position_of(data)})
 
 
 def load_shell(driver: Driver, archive: Archive, data: Any, on_conflict: OnConflict) -> Report:
@@ -81,7 +84,7 @@ def _fitted(
         if bool(current.state.scaler) != bool(state["scaler"]) and (report.missing or report.left_over):
             state["scaler"] = plain(current.state.scaler)  # MixedPrecision came or went, and its scale with it
         merged = merged_state(current.state, {**state, "hooks": slots}, exact)
-        merged = merged.replace(vetoes=driver.pristine, metrics=driver.unpublished)
+        merged = merged.replace(**of_latest(merged, parts["latest"]))
         held = {name: of_keys(parts[name], getattr(current, name), name) for name in ("optimizers", "schedulers")}
         for key, each in driver.applier.optimizers.by_key.items():
             check_optimizer(held["optimizers"][key], each, f'optimizers["{key}"]')
@@ -98,12 +101,13 @@ def _slots(driver: Driver, parts: Mapping[str, Any], on_conflict: OnConflict) ->
 
 def _check_parts(parts: Mapping[str, Any]) -> None:
     """Refuse what could not even be compared."""
-    for name in (*PARTS, "data"):
+    for name in (*PARTS, "latest", "data"):
         if name not in parts:
             raise ValueError(f"the part {name!r} is missing")
     if parts["version"] != 1:
         raise ValueError(f"the parts of the shell have version {parts['version']!r}")
-    check_mapping(parts, "state", "optimizers", "schedulers", "kinds", "random", "pipeline")
+    check_mapping(parts, "state", "optimizers", "schedulers", "kinds", "random", "pipeline", "latest")
+    check_mapping(parts["latest"], "vetoes", "metrics", "validation")
     check_mapping(parts["state"], "hooks", "scaler")
     check_mapping(parts["kinds"], "optimizer", "scheduler")
     check_mapping(parts["pipeline"], *parts["pipeline"])

@@ -9,7 +9,7 @@ from typing import Any
 from functrain._fold import Pipeline
 from functrain._merging import exact, merged
 from functrain._state import TrainState
-from functrain._tree import FrozenMap
+from functrain.disk.batch_fields import of_latest
 from functrain.disk.conflicts import OnConflict, Report, adapted
 from functrain.disk.generators import generator_states
 from functrain.disk.packed import Packed, packed
@@ -60,18 +60,9 @@ def fitted_state(
         kept = [name for name in EXACT if not _lost(name, state, old, report)]
         fields = {name: merged(getattr(state, name), getattr(old, name), f"state.{name}", exact) for name in kept}
         hooks = merged(state.hooks, slots, "state.hooks", exact)
-        vetoes = {stage: _by_name(held, old.vetoes.get(stage, {})) for stage, held in state.vetoes.items()}
-        metrics = _by_name(state.metrics, old.metrics)
-        by_hook = {"hooks": hooks, "vetoes": FrozenMap(vetoes), "metrics": metrics, "validation": old.validation}
-        return state.replace(**fields, **by_hook), report
+        return state.replace(**fields, hooks=hooks, **of_latest(state, vars(old))), report
 
 
 def _lost(name: str, state: TrainState, old: TrainState, report: Report) -> bool:
     """Tell whether the scaler came or went with its hook."""
     return name == "scaler" and bool(state.scaler) != bool(old.scaler) and bool(report.missing or report.left_over)
-
-
-def _by_name(current: FrozenMap[Any], stored: Mapping[str, Any]) -> FrozenMap[Any]:
-    """Return stored values for the names there are; what was not stored stays."""
-    found = {name: stored.get(name, value) for name, value in current.items()}
-    return merged(current, found, "state", exact)
