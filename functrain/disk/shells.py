@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from functrain._errors import CheckpointError
 from functrain._merging import exact, of_keys
@@ -111,6 +111,20 @@ def _check_parts(parts: Mapping[str, Any]) -> None:
     check_mapping(parts["state"], "hooks", "scaler")
     check_mapping(parts["kinds"], "optimizer", "scheduler")
     check_mapping(parts["pipeline"], *parts["pipeline"])
+    check_names(parts["state"], parts["kinds"], parts["pipeline"])
+
+
+def check_names(*trees: Any) -> None:
+    """Refuse mappings in which something is kept under anything but a text.
+
+    Raises:
+        ValueError: the first key that is none.
+    """
+    for tree in trees:
+        for name, value in cast("Mapping[Any, Any]", tree).items() if isinstance(tree, Mapping) else ():
+            if not isinstance(name, str):
+                raise ValueError(f"{name!r} is no name")  # noqa: TRY004 - the content of a checkpoint
+            check_names(value)
 
 
 def check_mapping(holder: Mapping[str, Any], *names: str) -> None:

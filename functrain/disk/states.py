@@ -14,7 +14,7 @@ from functrain.disk.conflicts import OnConflict, Report, adapted
 from functrain.disk.generators import generator_states
 from functrain.disk.packed import Packed, packed
 from functrain.disk.position import position_of
-from functrain.disk.shells import fitting
+from functrain.disk.shells import check_mapping, check_names, fitting
 from functrain.shell.configuration import configuration
 
 EXACT = (
@@ -55,6 +55,10 @@ def fitted_state(
         ValueError: a conflict that nobody settles.
     """
     old: TrainState = stored["state"]
+    with fitting(path):
+        configurations: dict[str, Any] = dict(stored["pipeline"] or {})
+        check_names(old.hooks, configurations)
+        check_mapping(configurations, *configurations)
     slots, report = adapted(pipeline, stored["pipeline"], state.hooks, old.hooks, on_conflict)
     with fitting(path):
         kept = [name for name in EXACT if not _lost(name, state, old, report)]
