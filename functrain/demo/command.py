@@ -31,11 +31,9 @@ def demo(arguments: Namespace) -> int:
         return 1
     from rich.console import Console  # only now is it known to be there
 
-    from functrain.demo.poison import RunTooShortError
-
     try:
         show(options_of(arguments, Options), Console())
-    except RunTooShortError as error:
+    except ValueError as error:  # too short a run, nothing to resume from, or a checkpoint of another run
         print(f"functrain demo: {error}", file=sys.stderr)
         return 2
     return 0
@@ -54,19 +52,33 @@ def show(options: Options, console: Console) -> None:
 
     Raises:
         RunTooShortError: before anything has run.
+        NothingToResumeError: the same.
+        ValueError: the checkpoint to resume from is damaged, or of a run with other options.
         KeyboardInterrupt: with a message that says how far the run had come.
     """
     from functrain.demo.artifacts import write_artifacts
     from functrain.demo.report import outcome_table, pipeline_table
+    from functrain.demo.saving import saving_of
     from functrain.demo.trial import prepare, run
 
     setup = prepare(options)
+    saving = saving_of(options)
     try:
         console.print(pipeline_table(setup.shell.pipeline))
-        trial = run(options, setup)
+        trial = run(options, setup, saving=saving)
     except KeyboardInterrupt:
         told = f"interrupted after {int(setup.clock.step)} steps and {int(setup.clock.batch)} batches"
-        raise KeyboardInterrupt(f"{told}; nothing was written to {options.out}") from None
+        raise KeyboardInterrupt(f"{told}; {what_is_left(options)}") from None
     console.print(outcome_table(trial))
     for path in write_artifacts(trial):
         console.print(f"wrote {path}", soft_wrap=True, highlight=False)
+
+
+def what_is_left(options: Options) -> str:
+    """Say what an interrupted run has left to go on from."""
+    from functrain.demo.saving import checkpoints_of
+    from functrain.disk.rotation import found_in
+
+    if found_in(checkpoints_of(options)):
+        return f"functrain demo --resume --out {options.out} goes on from its latest checkpoint"
+    return f"nothing was written to {options.out}"

@@ -30,6 +30,7 @@ class Options:
     out: Path = Path("functrain-demo")
     device: str = "cpu"
     engine: str = "shell"
+    resume: bool = False
 
     def to_json(self) -> dict[str, int | float | str]:
         """Return the settings as JSON can hold them."""
@@ -117,7 +118,7 @@ def engine(text: str) -> str:
     return text
 
 
-READERS: dict[str, tuple[Callable[[str], object], str]] = {
+READERS: dict[str, tuple[Callable[[str], object] | None, str]] = {
     "epochs": (positive, "passes over the training images"),
     "precision": (
         precision,
@@ -129,6 +130,7 @@ READERS: dict[str, tuple[Callable[[str], object], str]] = {
     "out": (Path, "folder for the files that are written"),
     "device": (device, "where to train, as torch names it"),
     "engine": (engine, f"what trains, one of {', '.join(ENGINES)}; the outcome is the same"),
+    "resume": (None, "go on with the run whose checkpoints are in the folder"),
 }
 
 
@@ -142,8 +144,11 @@ def add_options(parser: ArgumentParser, of: type[Options | SweepOptions] = Optio
     """
     for field in fields(of):
         reader, told = READERS[field.name]
-        told += " (default: %(default)s)"
-        parser.add_argument(f"--{field.name}", type=reader, default=field.default, help=told)
+        if reader is None:
+            parser.add_argument(f"--{field.name}", action="store_true", help=told)
+        else:
+            told += " (default: %(default)s)"
+            parser.add_argument(f"--{field.name}", type=reader, default=field.default, help=told)
 
 
 def options_of(arguments: Namespace, of: type[Settings]) -> Settings:

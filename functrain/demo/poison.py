@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol, TypeAlias
+from itertools import islice
+from typing import Any, Protocol, TypeAlias
 
 from torch import Tensor
 
@@ -72,17 +73,34 @@ class Poisoned:
         self.batches = batches
         self.plan = plan
         self.dealt = 0
+        self._order = getattr(batches, "generator", None)
+        self._start, self._skip = self._now(), 0
+
+    def _now(self) -> Tensor | None:
+        return None if self._order is None else self._order.get_state()
 
     def __len__(self) -> int:
         """Return how many batches one epoch has, as before."""
         return len(self.batches)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Deal one epoch."""
-        for images, labels in self.batches:
+        """Deal one epoch, or what is left of one."""
+        self._start, skip, self._skip = self._now(), self._skip, 0
+        for images, labels in islice(self.batches, skip, None):
             poison = self.plan.get(self.dealt, lambda batch: batch)
             self.dealt += 1
             yield poison((images, labels))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return how many batches were dealt, and the generator as it was at the start of this epoch."""
+        between_epochs = self.dealt % len(self) == 0
+        return {"dealt": self.dealt, "generator": self._now() if between_epochs else self._start}
+
+    def load_state_dict(self, stored: Mapping[str, Any]) -> None:
+        """Go on from there: the order of the epoch is drawn again, and what was dealt of it is left out."""
+        self.dealt, self._skip = stored["dealt"], stored["dealt"] % len(self)
+        if self._order is not None:
+            self._order.set_state(stored["generator"])
 
 
 def poison_plan(batches: int, epochs: int, accumulate: int) -> dict[int, Poison]:

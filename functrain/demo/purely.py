@@ -14,6 +14,7 @@ import functrain
 from functrain import TrainState, pure
 from functrain.demo.poison import Poisoned
 from functrain.demo.recipe import RATE, loss_of, warm_up
+from functrain.demo.saving import UNSAVED, Saving
 from functrain.pure.numbers import plain
 from functrain.shell.fit import with_last
 
@@ -30,17 +31,29 @@ class PureRun:
         self.functions = pure.train_step(loss_fn, pure.adamw(warm_up(steps)), pipeline)
         self.state = self.functions.init(pure.parameters(model), pure.buffers(model), seed)
 
-    def train(self, batches: Poisoned, epochs: int, validate: Validate, *, progress: bool) -> functrain.History:
-        """Train, and record what :func:`functrain.fit` would have recorded."""
-        history = functrain.History()
-        with tqdm(total=len(batches) * epochs, disable=not progress, unit="batch") as bar:
-            for epoch in range(epochs):
+    def train(
+        self, batches: Poisoned, epochs: int, validate: Validate, saving: Saving = UNSAVED, *, progress: bool
+    ) -> functrain.History:
+        """Train, and record what :func:`functrain.fit` would have recorded; save at the end of each epoch."""
+        history, first = functrain.History(), self._resumed(batches, saving)
+        with tqdm(total=len(batches) * (epochs - first), disable=not progress, unit="batch") as bar:
+            for epoch in range(first, epochs):
                 for seen in self._epoch(batches, epoch):
                     history.record(seen)
                     bar.update(1)
                 closed = self._of_epoch(epoch)
                 history.record_validation(closed.replace(clock=plain(closed.clock)), validate(self.averaged()))
+                if saving.checkpoint is not None:
+                    saving.checkpoint.save(self.state, pipeline=self.pipeline, data=batches)
         return history
+
+    def _resumed(self, batches: Poisoned, saving: Saving) -> int:
+        """Go on from a checkpoint, if there is one to go on from; return how many epochs lie behind."""
+        if saving.resume is not None:
+            stored = functrain.load(saving.resume)
+            self.state = stored.into(self.state, self.pipeline)
+            stored.restore_data(batches)
+        return int(self.state.clock.epoch)
 
     def _epoch(self, batches: Poisoned, epoch: int) -> Iterator[TrainState]:
         """Yield the state after each micro-batch; after the last, when its window has been closed."""

@@ -20,6 +20,7 @@ from functrain.demo.options import Options
 from functrain.demo.poison import Poisoned, poison_plan
 from functrain.demo.purely import PureRun, Validate
 from functrain.demo.recipe import build_shell, loss_of
+from functrain.demo.saving import UNSAVED, Saving
 
 
 class Setup(NamedTuple):
@@ -103,7 +104,7 @@ def one_thread() -> Generator[None, None, None]:
 
 
 @one_thread()
-def run(options: Options, setup: Setup, *, progress: bool = True) -> Trial:
+def run(options: Options, setup: Setup, *, progress: bool = True, saving: Saving = UNSAVED) -> Trial:
     """Train through the hooks, and measure the raw and the averaged weights."""
     validations: list[float] = []
 
@@ -114,7 +115,7 @@ def run(options: Options, setup: Setup, *, progress: bool = True) -> Trial:
         return {"accuracy": found}
 
     start = perf_counter()
-    setup, history = _trained(options, setup, validate, progress=progress)
+    setup, history = _trained(options, setup, validate, saving, progress=progress)
     seconds = perf_counter() - start - sum(validations)
     raw = accuracy(setup.model, setup.held_out)
     with setup.shell.averaged("ema"):
@@ -122,14 +123,23 @@ def run(options: Options, setup: Setup, *, progress: bool = True) -> Trial:
     return Trial(options, setup, history, raw, averaged, seconds)
 
 
-def _trained(options: Options, setup: Setup, validate: Validate, *, progress: bool) -> tuple[Setup, functrain.History]:
+def _trained(
+    options: Options, setup: Setup, validate: Validate, saving: Saving, *, progress: bool
+) -> tuple[Setup, functrain.History]:
     """Train by the engine of the options; either way a shell holds the outcome."""
     if setup.pure is None:
         history = functrain.fit(
-            setup.shell, setup.batches, loss_of, options.epochs, validate=validate, progress=progress
+            setup.shell,
+            setup.batches,
+            loss_of,
+            options.epochs,
+            validate=validate,
+            progress=progress,
+            checkpoint=saving.checkpoint,
+            resume=saving.resume,
         )
         return setup, history
-    history = setup.pure.train(setup.batches, options.epochs, validate, progress=progress)
+    history = setup.pure.train(setup.batches, options.epochs, validate, saving, progress=progress)
     return setup._replace(shell=setup.pure.to_shell()), history
 
 

@@ -35,7 +35,7 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
         main(["demo", "--help"])
     assert stop.value.code == 0
     shown = capsys.readouterr().out
-    for option in ("epochs", "precision", "decay", "accumulate", "seed", "out", "device", "engine"):
+    for option in ("epochs", "precision", "decay", "accumulate", "seed", "out", "device", "engine", "resume"):
         assert f"--{option}" in shown
 
 
@@ -87,7 +87,7 @@ def test_an_interrupted_pure_run_says_how_far_it_came(
 
 @pytest.mark.slow
 def test_ctrl_c_reaches_a_real_process(tmp_path: Path) -> None:
-    """SIGINT in the middle of an epoch ends the process with 130 and one clear line, without a traceback."""
+    """SIGINT in the middle of an epoch ends the process with 130 and one clear line; what it saved can be resumed."""
     line = [sys.executable, "-m", "functrain", "demo", "--epochs", "1000", "--out", str(tmp_path / "out")]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -97,6 +97,6 @@ def test_ctrl_c_reaches_a_real_process(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert re.search(r"functrain: interrupted after \d+ steps and \d+ batches; nothing was written", told)
+    assert re.search(r"functrain: interrupted after \d+ steps and \d+ batches; functrain demo --resume --out", told)
     assert "Traceback" not in told
-    assert not (tmp_path / "out").exists()
+    assert functrain.latest(tmp_path / "out" / "checkpoints") is not None

@@ -28,7 +28,8 @@ def test_nothing_given_is_the_default(parser: ArgumentParser) -> None:
 def test_every_option_arrives(parser: ArgumentParser) -> None:
     """Each option sets its field, in the field's type."""
     line = "--epochs 3 --precision fp16 --decay 0.5 --accumulate 4 --seed 7 --out here --device cpu --engine pure"
-    expected = Options(3, "fp16", 0.5, 4, 7, Path("here"), "cpu", "pure")
+    line += " --resume"
+    expected = Options(3, "fp16", 0.5, 4, 7, Path("here"), "cpu", "pure", resume=True)
     assert options_of(parser.parse_args(line.split()), Options) == expected
 
 
