@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
-from threading import Thread
+from threading import Thread, get_native_id
 from types import TracebackType
 from typing import Any, Self
 
 from functrain.disk.packed import Packed
 from functrain.disk.saving import pack
 from functrain.disk.writing import write
+
+LOWEST = 19
+
+
+def _give_way() -> None:
+    """Let this thread run only where nobody else wants to: Linux has a priority for each thread."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, get_native_id(), LOWEST)
 
 
 class Background:
@@ -50,6 +62,7 @@ class Background:
         self._thread.start()
 
     def _run(self, how: Callable[[Packed], Any], packed: Packed) -> None:
+        _give_way()
         try:
             how(packed)
         except BaseException as error:  # noqa: BLE001 - raised where somebody hears it

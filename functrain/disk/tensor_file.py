@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from collections.abc import Iterator, Sequence
 
@@ -55,7 +56,9 @@ def write_tensors(file: int, entries: Sequence[Entry], tensors: Sequence[Tensor]
     Raises:
         OSError: the disk is full, or fails.
     """
-    write_all(file, memoryview(header_of(entries)))
+    header = header_of(entries)
+    _reserve(file, len(header) + sum(entry.size for entry in entries))
+    write_all(file, memoryview(header))
     with Checksums() as checksums:
         for place in file_order(entries):
             memory = bytes_of(tensors[place].resolve_conj().resolve_neg().cpu().contiguous())
@@ -63,6 +66,17 @@ def write_tensors(file: int, entries: Sequence[Entry], tensors: Sequence[Tensor]
                 checksums.add(place, chunk, whole=len(chunk) == len(memory))
                 write_all(file, chunk)
     return [checksums.found.get(place, 0) for place in range(len(entries))]
+
+
+def _reserve(file: int, size: int) -> None:
+    """Ask for the room at once: a full disk says so before anything is written, and writing is faster."""
+    try:
+        os.posix_fallocate(file, 0, size)
+    except AttributeError:  # a system that has no such call
+        return
+    except OSError as error:  # a file system that cannot do it
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
 
 
 def write_all(file: int, memory: memoryview) -> None:
