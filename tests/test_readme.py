@@ -31,8 +31,9 @@ def test_there_are_two_commands(text: str) -> None:
     assert commands[1].endswith(".venv/bin/pytest")
 
 
-def test_the_code_prints_what_is_shown(text: str) -> None:
+def test_the_code_prints_what_is_shown(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The code runs as it stands, from top to bottom, and the output below each block is its own."""
+    monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for code, shown in zip(blocks(text, "python"), blocks(text, "text"), strict=True):
         printed = StringIO()

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import functrain
-from functrain import EMA, Accumulate, Hook, Shell, SkipLimitError, SkipNonFinite, Stage, TrainState
-from functrain._tree import FrozenMap
+from functrain import EMA, Accumulate, Shell, SkipLimitError, SkipNonFinite, TensorFlowWarmup
 from tests.disk.process import Elsewhere
 from tests.scalars import Weight, applied, run, sgd_shell
 from tests.scripted import half
@@ -45,34 +44,53 @@ def test_c09_scale_and_growth(elsewhere: Elsewhere, tmp_path: Path) -> None:
     assert elsewhere(loaded, path, hooks, [0.5])["scaler"] == (1024.0, 8)
 
 
-class Warming(Hook):
-    """An average whose decay is (1+n)/(10+n), n being how often it has moved; the first update copies."""
-
-    stages: frozenset[Stage] = frozenset({Stage.AFTER_OPTIMIZER_STEP})
-
-    def init(self, state: TrainState) -> Any:
-        """Keep the shadow, how often it moved, and the decay of the last move."""
-        return FrozenMap({"shadow": state.params["main"]["w"].clone(), "copied": False, "n": 0, "decay": 0.0})
-
-    def update(self, state: TrainState, stage: Stage, will_skip: Any) -> Any:
-        """Copy first, then move."""
-        slot, weight = state.hooks[self.name], state.params["main"]["w"]
-        if not slot["copied"]:
-            return state.with_slot(self.name, slot | {"shadow": weight.clone(), "copied": True}), True, state.loss
-        decay = min((1 + slot["n"]) / (10 + slot["n"]), 0.9999)
-        shadow = torch.lerp(slot["shadow"], weight, 1 - decay)
-        new = slot | {"shadow": shadow, "n": slot["n"] + 1, "decay": decay}
-        return state.with_slot(self.name, new), True, state.loss
-
-
 def test_e08_the_count_of_a_warm_up(elsewhere: Elsewhere, tmp_path: Path) -> None:
-    """The decays .1, .181818 and .25, with a resume between any two of them."""
-    for cut, expected in enumerate([0.1, 2 / 11, 0.25], start=1):
-        shell = sgd_shell(Weight(), Warming())
-        run(shell, [1.0] * cut)
-        path = functrain.save(tmp_path / f"e08-{cut}", shell)
-        slot = elsewhere(loaded, path, Warming(), [1.0])["slots"]["warming"]
-        assert (slot["n"], slot["decay"]) == (cut, pytest.approx(expected))
+    """The decays .1, .181818 and .25 of (1+n)/(10+n), the copy using none, with a resume between any two of them."""
+    hooks = EMA(decay=0.9999, warmup=TensorFlowWarmup())
+    straight = sgd_shell(Weight(), hooks)
+    shadows = []
+    for cut, decay in enumerate([None, 0.1, 2 / 11, 0.25]):
+        path = functrain.save(tmp_path / f"e08-{cut}", straight)
+        run(straight, [-1.0])
+        shadow = straight.state.hooks["ema"]["shadow"]["w"].item()
+        found = elsewhere(loaded, path, hooks, [-1.0])["slots"]["ema"]
+        assert found["shadow"]["w"].item() == shadow
+        shadows.append(shadow)
+        if decay is not None:
+            assert shadow == pytest.approx(decay * shadows[-2] + (1 - decay) * (cut + 1))
+
+
+FAMILIES: dict[str, Any] = {
+    "swa": functrain.SWA(),
+    "power_ema": functrain.PowerEMA(),
+    "switch_ema": functrain.SwitchEMA(decay=0.5, switch_every=3),
+    "lookahead": functrain.Lookahead(update_every=2),
+    "best": EMA(decay=0.5) + functrain.BestAverage(),
+    "half_life": EMA(half_life=2.0, first="zero", dtype="float64", finite_only=True),
+    "percentile": functrain.ClipPercentile(percentile=50.0, history=3),
+    "zscore": functrain.ClipZScore(z=1.5, alpha=0.5, warmup=2),
+    "deviations": functrain.SkipSpikes(by=functrain.MedianDeviation(deviations=4.0, history=4, warmup=2)),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_goes_on(name: str, elsewhere: Elsewhere, tmp_path: Path) -> None:
+    """From any step on, with a validation at each, what a hook keeps is what it would have kept."""
+    straight = sgd_shell(Weight(), FAMILIES[name])
+    for cut in range(6):
+        path = functrain.save(tmp_path / f"{cut}", straight)
+        run(straight, [0.5 - cut])
+        straight.validated({"total_loss": float(abs(cut - 2))})
+        assert elsewhere(validated, path, FAMILIES[name], cut) == repr((applied(straight), straight.state.hooks))
+
+
+def validated(path: Path, hooks: Any, cut: int) -> str:
+    """Load, run a step and a validation, and print what there is."""
+    shell = sgd_shell(Weight(7.0), hooks)
+    shell.load(path)
+    run(shell, [0.5 - cut])
+    shell.validated({"total_loss": float(abs(cut - 2))})
+    return repr((applied(shell), shell.state.hooks))
 
 
 def test_e09_saved_while_the_average_is_shown(elsewhere: Elsewhere, tmp_path: Path) -> None:
