@@ -73,6 +73,15 @@ class FrozenMap(Mapping[Any, V]):
         """Return the value under ``key``, or ``default``."""
         return self._data.get(key, default)
 
+    def __eq__(self, other: object) -> bool:
+        """Compare keys and values in any order; tensors are equal if dtype, device, shape and all elements are."""
+        if self is other:
+            return True
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        found = cast("Mapping[Any, Any]", other)
+        return self.keys() == found.keys() and all(_equal(value, found[key]) for key, value in self.items())
+
     def __or__(self, other: Mapping[Any, Any]) -> FrozenMap[Any]:
         """Return a new mapping in which ``other`` overrides and extends this one."""
         data = self._data.copy()
@@ -109,6 +118,16 @@ class FrozenMap(Mapping[Any, V]):
             held = dict[Any, Any]()
             object.__setattr__(self, "_derived", held)
         return held[key] if key in held else held.setdefault(key, build())
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Compare two values; tensors as a whole, of which ``==`` would ask for the truth of every element."""
+    tensors = [each for each in (a, b) if isinstance(each, torch.Tensor)]
+    if a is b or not tensors:
+        return a is b or bool(a == b)
+    if len(tensors) == 1:  # a number of one interpreter beside one of the other
+        return not tensors[0].ndim and bool(a == b)
+    return (a.dtype, a.device, a.shape) == (b.dtype, b.device, b.shape) and torch.equal(a, b)
 
 
 def wrap(data: dict[Any, Any]) -> FrozenMap[Any]:

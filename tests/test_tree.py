@@ -213,3 +213,19 @@ def test_thaw_gives_fresh_plain_dicts() -> None:
     plain["a"]["b"] = 2
     assert type(plain["a"]) is dict
     assert tree["a"]["b"] == 1
+
+
+def test_equal_maps_hold_equal_tensors() -> None:
+    """Maps compare as mappings do, tensors by dtype, shape and every element; NaN is never equal to another."""
+    one, nan = FrozenMap({"a": torch.ones(2), "b": {"c": 1}}), FrozenMap({"a": torch.tensor([1.0, float("nan")])})
+    assert one == FrozenMap({"b": {"c": 1}, "a": torch.ones(2)})
+    assert one == {"a": torch.ones(2), "b": {"c": 1}}
+    assert one != one | {"a": torch.tensor([1.0, 2.0])}
+    assert one != one | {"a": torch.ones(2, dtype=torch.float64)}
+    assert one != one | {"a": torch.ones(1, 2)}
+    assert one != one | {"a": 1.0}
+    assert one != one | {"d": 1}
+    assert FrozenMap({"n": 1}) == FrozenMap({"n": torch.tensor(1)})
+    assert one != 3
+    assert nan == nan  # noqa: PLR0124 - the same object
+    assert nan != FrozenMap({"a": torch.tensor([1.0, float("nan")])})

@@ -85,4 +85,5 @@ def unit_clipped(grad: Tensor, weight: Tensor, clip: Number, eps: Number) -> Ten
     limit = scaled(unit_norm(weight).clamp(min=beside(eps, norm)), clip)
     too_long = (norm > limit) & norm.isfinite()
     # Divide by one where nothing is clipped: a division by a zero norm would leave NaN in gradients of this function.
-    return torch.where(too_long, grad * (limit / torch.where(too_long, norm, 1.0)), grad)
+    # Divide first: a limit over a large norm may be too small a number for the dtype to hold with all its digits.
+    return torch.where(too_long, grad / torch.where(too_long, norm, 1.0) * limit, grad)

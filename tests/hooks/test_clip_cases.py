@@ -20,6 +20,7 @@ from functrain import (
     Shell,
     SkipNonFinite,
 )
+from functrain.hooks.clip_adaptive import unit_clipped
 from tests.scalars import Weight, applied, run, sgd_shell, step
 
 INF = float("inf")
@@ -169,3 +170,12 @@ def test_b06_zero_gradients_stay_zero(limit: float) -> None:
     assert applied(shell) == [0.0, 0.0]
     run(shell, [[3.0, 4.0]])
     assert applied(shell) == pytest.approx([0.6 * limit, 0.8 * limit])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_adaptive_clipping_of_the_largest_gradients(dtype: torch.dtype) -> None:
+    """Where limit over norm is too small a number for the dtype, units still come to their limit, not above it."""
+    grad = torch.full((1, 1), 0.9 * torch.finfo(dtype).max, dtype=dtype)
+    weight = torch.full((1, 1), 1e-3, dtype=dtype)
+    clipped = unit_clipped(grad, weight, 0.01, 1e-4)
+    assert float(clipped) == pytest.approx(0.01 * float(weight), rel=3 * torch.finfo(dtype).eps + 0.005)

@@ -31,7 +31,8 @@ from tests.scalars import Weight, applied, sgd_shell
 
 @pytest.fixture(autouse=True)
 def defaults() -> Iterator[None]:
-    """Put the defaults back."""
+    """Put the defaults back; the weights of all tests are the same, whatever ran before."""
+    torch.manual_seed(0)
     yield
     torch.set_default_dtype(torch.float32)
     torch.set_default_device(None)
