@@ -11,7 +11,7 @@ V = TypeVar("V")
 T = TypeVar("T")
 
 
-class FrozenMap(Mapping[Any, V]):
+class FrozenMap(Mapping[Any, V]):  # noqa: PLW1641 - no mapping of tensors can be hashed
     """An immutable mapping that keeps its order: same keys and the same leaves for ever.
 
     Not a subclass of ``dict``, whose ``__setitem__`` could always be called on it. Nested dicts are frozen too.
