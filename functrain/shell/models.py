@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
+from functrain._foreach import locals_of
 from functrain._frozen_map import FrozenMap, wrap
 from functrain.shell.names import named_buffers, named_parameters
 
@@ -76,7 +77,7 @@ class Models:
 
     def _now(self) -> list[int]:
         """Return where the parameters lie: a cast or a move of the module gives them other storage."""
-        return [*map(torch.Tensor.data_ptr, self._all)]
+        return [*map(torch.Tensor.data_ptr, locals_of(self._all))]
 
     def _held(self) -> FrozenMap[Any]:
         """Return the buffers as the modules hold them now."""

@@ -1,0 +1,190 @@
+"""What one rank does in the cases: each function takes its rank first and returns plain data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from functrain import EMA, Accumulate, ClipNorm, Shell, SkipNonFinite, SkipSpikes, Stage
+from functrain.hooks.spike_statistics import FixedLimit
+from tests.distributed.runs import PLANS, exchanges, loss_of, micro_batch, shell_of, wrapped
+
+
+class Number(nn.Module):
+    """One number, whose output is it times what comes in: the gradient of the output is what came in."""
+
+    def __init__(self) -> None:
+        """Begin at zero."""
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+
+    def forward(self, gradient: float) -> Tensor:
+        """Return the number times a gradient."""
+        return (self.weight * gradient).sum()
+
+
+def number_shell(*hooks: Any) -> tuple[nn.Module, Shell]:
+    """Return a replicated number and its shell, with steps of the size of the gradient."""
+    model = DistributedDataParallel(Number())
+    return model, Shell(model, torch.optim.SGD(model.parameters(), lr=1.0), list(hooks))
+
+
+def present(model: nn.Module, shell: Shell, gradient: float, loss: float = 0.0, weight: float | None = None) -> None:
+    """Run a micro-batch of a gradient, and of a loss if that matters."""
+    with shell.batch():
+        shell.update(model(gradient) + loss, weight)
+
+
+def applied(shell: Shell) -> float:
+    """Return the sum of the gradients that have been applied."""
+    return -float(shell.state.params["main"]["weight"])
+
+
+def weighted(rank: int) -> float:
+    """Present mean gradients 3 and 1/3 with counts 2 and 6."""
+    model, shell = number_shell(Accumulate(every=1))
+    present(model, shell, (3.0, 1 / 3)[rank], weight=(2.0, 6.0)[rank])
+    return applied(shell)
+
+
+def deferred(rank: int) -> tuple[list[int], float]:
+    """Count the reductions after each micro-batch of a window of two."""
+    model, shell = number_shell(Accumulate(every=2))
+    gradients = (1.0, 3.0)[rank], 5.0
+    counts = [exchanges(lambda each=each: present(model, shell, each))["c10d::allreduce_"] for each in gradients]
+    return counts, applied(shell)
+
+
+def spiking(rank: int) -> tuple[float, int, bool]:
+    """Present losses 1000 and 1 to a limit of 10."""
+    model, shell = number_shell(SkipSpikes(by=FixedLimit(limit=10.0)))
+    present(model, shell, 1.0, loss=(1000.0, 1.0)[rank])
+    return applied(shell), shell.state.clock.skipped, bool(shell.state.vetoes[Stage.DO_OPTIMIZER_STEP]["spikes"])
+
+
+def dropping(rank: int) -> float:
+    """Present NaN and 3 on one rank, 1 and 5 on the other, in a window of two."""
+    model, shell = number_shell(Accumulate(every=2), SkipNonFinite())
+    for gradient in ((float("nan"), 3.0), (1.0, 5.0))[rank]:
+        present(model, shell, gradient)
+    return applied(shell)
+
+
+def leaving(rank: int) -> float:
+    """Leave the first micro-batch without an update on one rank."""
+    model, shell = number_shell(Accumulate(every=2), SkipNonFinite())
+    with shell.batch():
+        if rank:
+            shell.update(model(7.0))
+    present(model, shell, (3.0, 5.0)[rank])
+    return applied(shell)
+
+
+def sharded_norm(rank: int) -> tuple[float, list[float]]:
+    """Measure and clip a gradient whose shards have norms 3 and 4."""
+    from torch.distributed.fsdp import fully_shard
+
+    model = Pair()
+    fully_shard(model)
+    shell = Shell(model, torch.optim.SGD(model.parameters(), lr=1.0), ClipNorm(max_norm=1.0))
+    with shell.batch():
+        shell.update(model(torch.tensor([3.0, 4.0], dtype=torch.float64)))
+    weight: Any = shell.state.params["main"]["weight"]
+    return float(shell.state.metrics["grad_norm"]), (-weight.full_tensor()).tolist()
+
+
+class Pair(nn.Module):
+    """Two numbers, one for each of two ranks."""
+
+    def __init__(self) -> None:
+        """Begin at zero."""
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+
+    def forward(self, gradient: Tensor) -> Tensor:
+        """Return the sum of the numbers times a gradient."""
+        return (self.weight * gradient).sum()
+
+
+def averaging(rank: int, kind: str) -> tuple[list[str], bool, bool]:
+    """Return the names of a shadow, whether it is sharded, and whether it is the average of the whole weights."""
+    shell = shell_of(model := wrapped(kind), EMA(decay=0.5))
+    seen: list[dict[str, Tensor]] = []
+    for place in range(3):
+        rows, _ = micro_batch(PLANS["plain"], place)
+        with shell.batch():
+            shell.update(loss_of(model, rows[rank::2], None))
+        seen.append({name: full(leaf) for name, leaf in shell.state.params["main"].items()})
+    shadow = shell.state.hooks["ema"]["shadow"]
+    right = all(
+        torch.allclose(full(leaf), 0.5 * (0.5 * (seen[0][name] + seen[1][name])) + 0.5 * seen[2][name], rtol=1e-14)
+        for name, leaf in shadow.items()
+    )
+    return list(shadow), all(hasattr(leaf, "device_mesh") for leaf in shadow.values()), right
+
+
+def full(leaf: Any) -> Tensor:
+    """Return a copy of a whole tensor."""
+    return (leaf.full_tensor() if hasattr(leaf, "full_tensor") else leaf).detach().clone()
+
+
+def warming_up(rank: int) -> float:
+    """Return the factor of the learning rate after two of ten steps of warm-up."""
+    model = DistributedDataParallel(Number())
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, step / 10))
+    shell = Shell(model, optimizer, Accumulate(every=2), schedule)
+    for _ in range(4):
+        present(model, shell, 1.0)
+    return optimizer.param_groups[0]["lr"]
+
+
+def counted(rank: int, name: str, kind: str) -> Counter[str]:
+    """Count what is exchanged in one window of three micro-batches, after two others."""
+    plan = PLANS[name]
+    shell = shell_of(model := wrapped(kind), plan.hooks())
+
+    def window() -> None:
+        for place in range(3):
+            rows, weights = micro_batch(plan, place)
+            with shell.batch():
+                shell.update(loss_of(model, rows[rank::2], None), float(weights[0]) if plan.weighted else None)
+
+    window()  # torch rebuilds its buckets in the second
+    window()
+    return exchanges(window)
+
+
+def by_hand(rank: int) -> Counter[str]:
+    """Count what the recipe of torch exchanges in such a window."""
+    model: Any = wrapped("ddp")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def window() -> None:
+        optimizer.zero_grad()
+        for place in range(3):
+            rows, _ = micro_batch(PLANS["plain"], place)
+            if place < 2:
+                with model.no_sync():
+                    loss_of(model, rows[rank::2], None).backward()
+            else:
+                loss_of(model, rows[rank::2], None).backward()
+        optimizer.step()
+
+    window()  # torch rebuilds its buckets in the second
+    window()
+    return exchanges(window)
+
+
+def built_differently(rank: int, what: str) -> str:
+    """Return what a shell says that is built differently on rank 1."""
+    hooks: Any = ClipNorm(max_norm=1.0 + rank) if what == "setting" else [ClipNorm(max_norm=1.0), EMA()][: 2 - rank]
+    try:
+        number_shell(*(hooks if isinstance(hooks, list) else [hooks]))
+    except ValueError as error:
+        return str(error)
+    return ""
