@@ -49,7 +49,7 @@ class Replicas:
         """Open no-sync, which must span the forward: that is what arms the reducer."""
         if self._armed:  # by a forward that no backward has followed; it would reduce the next one
             with _without_gradients(self._params):
-                self.reduce()
+                self._differentiate_zeros(self._params)
         self._quiet = self._module.no_sync()
         self._quiet.__enter__()
 
@@ -64,12 +64,16 @@ class Replicas:
         quiet.__exit__(None, None, None)
 
     def reduce(self) -> None:
-        """Run a backward that adds zero to every gradient: the reducer sees them in its own buckets and hooks."""
-        seeks = self._module.find_unused_parameters
-        leaves = [leaf for leaf in self._params if leaf.grad is not None] if seeks else self._params
+        """Reduce in the reducer's own buckets and hooks; a module that the window has not used is left alone."""
+        held = [leaf for leaf in self._params if leaf.grad is not None]
+        if held:
+            self._differentiate_zeros(held if self._module.find_unused_parameters else self._params)
+
+    def _differentiate_zeros(self, leaves: Iterable[Tensor]) -> None:
+        """Run a backward that adds zero to every gradient; parameters that are left out count as unused."""
         with torch.enable_grad():
             outputs = [leaf.view_as(leaf) for leaf in leaves]
-            self._module.reducer.prepare_for_backward(outputs if seeks else [])
+            self._module.reducer.prepare_for_backward(outputs if self._module.find_unused_parameters else [])
             torch.autograd.backward(outputs, [torch.zeros_like(leaf) for leaf in outputs])
         self._armed = False
 
@@ -108,7 +112,9 @@ class Shards:
             self._kept = not self._reduces
 
     def reduce(self) -> None:
-        """Run a forward and a backward that add zero to every gradient."""
+        """Run a forward and a backward that add zero to every gradient; with nothing kept there is nothing to do."""
+        if not self._kept:
+            return
         self._set(reduces=True)
         parts = [part for part in self._root.modules() if self._is_shard(part)]
         with torch.enable_grad(), _replaced_forwards(parts, self._zero):

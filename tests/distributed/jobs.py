@@ -180,6 +180,29 @@ def by_hand(rank: int) -> Counter[str]:
     return exchanges(window)
 
 
+class Branches(nn.Module):
+    """Two numbers, of which a forward uses one or both."""
+
+    def __init__(self) -> None:
+        """Begin at zero."""
+        super().__init__()
+        self.one, self.other = Number(), Number()
+
+    def forward(self, gradient: float, both: bool) -> Tensor:
+        """Return what one branch makes of a gradient, or both."""
+        return self.one(gradient) + self.other(gradient) if both else self.one(gradient)
+
+
+def branching(rank: int) -> list[float]:
+    """Drop a whole window that used one branch, then train on both."""
+    model = DistributedDataParallel(Branches(), find_unused_parameters=True)
+    shell = Shell(model, torch.optim.SGD(model.parameters(), lr=1.0), Accumulate(every=2) + SkipNonFinite())
+    for gradient, both in ((float("nan"), False), (float("nan"), False), (1.0 + rank, True), (2.0, False)):
+        with shell.batch():
+            shell.update(model(gradient, both))
+    return [-float(leaf) for leaf in shell.state.params["main"].values()]
+
+
 def built_differently(rank: int, what: str) -> str:
     """Return what a shell says that is built differently on rank 1."""
     hooks: Any = ClipNorm(max_norm=1.0 + rank) if what == "setting" else [ClipNorm(max_norm=1.0), EMA()][: 2 - rank]

@@ -140,9 +140,15 @@ def outcome(shell: Shell) -> dict[str, Any]:
     return {
         "weights": whole(state.params["main"]),
         "shadow": {name: whole(shadow) for name, shadow in slots.items() if shadow},
+        "statistics": dict(state.hooks["spikes"]["statistic"]) if of_losses(shell) else {},
         "scale": state.scaler.get("scale"),
         "clock": repr(state.clock),
     }
+
+
+def of_losses(shell: Shell) -> bool:
+    """Tell whether a pipeline learns from losses, whose statistics are doubles; norms are kept in single precision."""
+    return any(isinstance(each, SkipSpikes) and each.of == "loss" for each in shell.pipeline)
 
 
 def whole(tensors: Any) -> dict[str, Tensor]:

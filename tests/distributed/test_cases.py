@@ -40,6 +40,11 @@ def test_a_micro_batch_left_on_one_rank_is_dropped_on_both(two: Pool) -> None:
     assert two.run(jobs.leaving) == [4.0, 4.0]
 
 
+def test_a_window_that_was_dropped_leaves_no_reducer_waiting(two: Pool) -> None:
+    """A forward without a backward says which parameters are unused; the next window uses others."""
+    assert two.run(jobs.branching) == [[1.75, 0.75]] * 2
+
+
 @pytest.mark.parametrize("kind", ["ddp", "ddp compiled", "fsdp", "fsdp compiled"])
 def test_e11_names_are_plain_and_the_shadow_follows(two: Pool, kind: str) -> None:
     """No `module.` and no `_orig_mod.`; the shadow is the average of the weights."""
