@@ -123,6 +123,16 @@ def local(tensor: Tensor) -> Tensor:
     return cast("Any", tensor).to_local() if is_sharded(tensor) else tensor
 
 
+def whole(tensor: Tensor) -> Tensor:
+    """Return a sharded tensor gathered from all ranks, which all must ask for it; others as they are.
+
+    >>> x = torch.zeros(1)
+    >>> whole(x) is x
+    True
+    """
+    return cast("Any", tensor).full_tensor() if is_sharded(tensor) else tensor
+
+
 def locals_of(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """Return :func:`local` of each; the sequence itself where no tensor of this process can be sharded.
 

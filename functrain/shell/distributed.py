@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -15,17 +14,8 @@ from functrain._foreach import local
 from functrain._state import TrainState
 from functrain.shell.agreement import Agreement
 from functrain.shell.collectives import Ranks
+from functrain.shell.names import is_shard
 from functrain.shell.reduction import Reduction, Replicas, Shards
-
-
-def is_shard(module: nn.Module) -> bool:
-    """Tell whether ``fully_shard`` was called on a module; who has called it has imported it.
-
-    >>> is_shard(nn.Linear(1, 1))
-    False
-    """
-    kind = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", None)
-    return kind is not None and isinstance(module, kind)
 
 
 def ranks_of(modules: Mapping[str, nn.Module]) -> Ranks | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections import Counter
 from typing import Any
 
@@ -11,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from functrain import EMA, Accumulate, ClipNorm, Shell, SkipNonFinite, SkipSpikes, Stage
 from functrain.hooks.spike_statistics import FixedLimit
-from tests.distributed.runs import PLANS, exchanges, loss_of, micro_batch, shell_of, wrapped
+from tests.distributed.runs import PLANS, exchanges, loss_of, micro_batch, network, shell_of, wrapped
 
 
 class Number(nn.Module):
@@ -127,6 +129,44 @@ def averaging(rank: int, kind: str) -> tuple[list[str], bool, bool]:
     return list(shadow), all(hasattr(leaf, "device_mesh") for leaf in shadow.values()), right
 
 
+def swapping(rank: int, kind: str) -> dict[str, bool]:
+    """Tell which outputs are right: raw, averaged in place and as a module, raw again, trained on, and restored."""
+    shell = shell_of(model := wrapped(kind), EMA(decay=0.5))
+    train_on(shell, model, rank, range(2))
+    state, taken = shell.state, shell.snapshot()
+    raw = plainly({name: full(leaf) for name, leaf in state.params["main"].items()})
+    averaged = plainly({name: full(leaf) for name, leaf in state.hooks["ema"]["shadow"].items()})
+    found = {"raw": same(model, raw)}
+    with shell.averaged("ema"):
+        found["averaged"] = same(model, averaged)
+    found["module"] = same(shell.averaged_module("ema", network), averaged)
+    found["raw again"] = same(model, raw)
+    train_on(shell, model, rank, range(2, 4))
+    found["trained on"] = not same(model, raw)
+    shell.restore(taken)
+    found["restored"] = same(model, raw)
+    return found | {"different": not torch.equal(raw, averaged)}
+
+
+def train_on(shell: Shell, model: nn.Module, rank: int, places: range) -> None:
+    """Train on this rank's rows of some micro-batches."""
+    for place in places:
+        rows, _ = micro_batch(PLANS["plain"], place)
+        with shell.batch():
+            shell.update(loss_of(model, rows[rank::2], None))
+
+
+def plainly(weights: dict[str, Tensor]) -> Tensor:
+    """Return what the network makes of some rows with other weights."""
+    return torch.func.functional_call(network(), weights, micro_batch(PLANS["plain"], 9)[0])
+
+
+def same(model: nn.Module, expected: Tensor) -> bool:
+    """Tell whether a model makes the same of those rows."""
+    with torch.no_grad():
+        return bool(torch.allclose(model(micro_batch(PLANS["plain"], 9)[0]), expected, rtol=1e-12))
+
+
 def full(leaf: Any) -> Tensor:
     """Return a copy of a whole tensor."""
     return (leaf.full_tensor() if hasattr(leaf, "full_tensor") else leaf).detach().clone()
@@ -211,3 +251,15 @@ def built_differently(rank: int, what: str) -> str:
     except ValueError as error:
         return str(error)
     return ""
+
+
+def losing(rank: int, how: str) -> None:
+    """Lose rank 1 in the second micro-batch."""
+    hooks = [SkipNonFinite()] if how == "dies between verdicts" else []
+    model, shell = number_shell(*hooks)
+    present(model, shell, 1.0)
+    if rank and how == "hangs":
+        time.sleep(6)
+    elif rank:
+        os._exit(1)
+    present(model, shell, 1.0)

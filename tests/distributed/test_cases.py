@@ -58,6 +58,13 @@ def test_e15_shadows_are_sharded(two: Pool) -> None:
     assert [(sharded, right) for _, sharded, right in two.run(jobs.averaging, "fsdp")] == [(True, True)] * 2
 
 
+@pytest.mark.parametrize("kind", ["ddp", "ddp compiled", "fsdp", "fsdp compiled"])
+def test_averages_are_used_in_place_and_as_a_module(two: Pool, kind: str) -> None:
+    """`averaged()`, `averaged_module()` and `restore()` reach what the forward computes with, also gathered weights."""
+    for found in two.run(jobs.swapping, kind):
+        assert all(found.values()), found
+
+
 def test_f04_a_schedule_counts_steps_not_ranks(two: Pool) -> None:
     """After 2 of 10 steps of warm-up the factor is .2 whatever the number of ranks."""
     assert two.run(jobs.warming_up) == pytest.approx([0.2, 0.2])
