@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from contextlib import redirect_stderr
+from io import StringIO
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
 
-from functrain import EMA, Accumulate, ClipNorm, Shell, SkipNonFinite, SkipSpikes, Stage
+from functrain import EMA, Accumulate, ClipNorm, Shell, SkipNonFinite, SkipSpikes, Stage, fit
 from functrain.hooks.spike_statistics import FixedLimit
 from tests.distributed.runs import PLANS, exchanges, loss_of, micro_batch, network, shell_of, wrapped
 
@@ -263,3 +266,19 @@ def losing(rank: int, how: str) -> None:
     elif rank:
         os._exit(1)
     present(model, shell, 1.0)
+
+
+def fitting(rank: int) -> tuple[list[list[int]], str]:
+    """Train for two epochs with a sampler per rank; return which examples came, and what was shown."""
+    examples = [torch.tensor(float(place), dtype=torch.float64) for place in range(8)]
+    loader: Any = DataLoader(examples, sampler=DistributedSampler(examples, seed=1))
+    _, shell = number_shell()
+    seen: list[int] = []
+
+    def loss_of_number(model: nn.Module, batch: Tensor) -> Tensor:
+        seen.append(int(batch))
+        return model(0.0)
+
+    with redirect_stderr(StringIO()) as shown:
+        fit(shell, loader, loss_of_number, 2)
+    return [seen[:4], seen[4:]], shown.getvalue()
