@@ -27,15 +27,23 @@ class Agreement:
         """Cut the members of each gated stage behind those whose verdicts may differ."""
         self._pipeline, self._ranks = pipeline, ranks
         self._segments = {stage: list(_segments(pipeline.claimants(stage), stage)) for stage in GATED_STAGES}
+        differing = {stage for stage, segments in self._segments.items() if any(differing for _, differing in segments)}
+        self._quiet = frozenset(Stage) - differing - {Stage.DO_OPTIMIZER_STEP}
 
     def scan(self, state: TrainState, stage: Stage, will_skip: Flag) -> Iterator[tuple[TrainState, Flag]]:
-        """Yield what ``Pipeline.scan`` yields; behind members that may differ, all ranks have one verdict."""
-        proceed, asks = negate(will_skip), will_skip is not True and _decides(state, stage)
+        """Return what ``Pipeline.scan`` yields; behind members that may differ, all ranks have one verdict."""
+        if stage in self._quiet or (stage is Stage.DO_OPTIMIZER_STEP and not state.window.boundary):
+            return self._pipeline.scan(state, stage, will_skip)
+        return self._exchanging(state, stage, will_skip)
+
+    def _exchanging(self, state: TrainState, stage: Stage, will_skip: Flag) -> Iterator[tuple[TrainState, Flag]]:
+        """Yield state and verdict at a stage where ranks may have to exchange something."""
+        proceed = negate(will_skip)
         with gathering(self._ranks.gathered):
-            for members, differing in self._segments.get(stage) or [(self._pipeline.claimants(stage), ())]:
+            for members, differing in self._segments[stage]:
                 for state, proceed in self._pipeline.scan(state, stage, negate(proceed), members):  # noqa: B020, PLR1704 - a fold
                     yield state, proceed
-                if differing and asks:
+                if differing and will_skip is not True:
                     state, proceed = self._agreed(state, stage, differing, proceed)
                     yield state, proceed
 
@@ -67,11 +75,6 @@ class Agreement:
         """Return the state of a dropped micro-batch in which hooks that did not know of the drop have not seen it."""
         names = {each.name for _, differing in self._segments[Stage.DO_BACKWARD] for each in differing}
         return after.replace(hooks=after.hooks | {name: before.hooks[name] for name in names}) if names else after
-
-
-def _decides(state: TrainState, stage: Stage) -> bool:
-    """Tell whether something hangs on the verdict of a stage: between boundaries no rank steps anyway."""
-    return stage is not Stage.DO_OPTIMIZER_STEP or bool(state.window.boundary)
 
 
 def _segments(members: Sequence[Hook], stage: Stage) -> Iterator[Segment]:

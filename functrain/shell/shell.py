@@ -21,6 +21,7 @@ from functrain.shell.batch_norm import Forward, settling
 from functrain.shell.best import Best, best_of
 from functrain.shell.flush import close_epoch, flush_window
 from functrain.shell.lifecycle import close_hooks, entered_hooks
+from functrain.shell.metrics import read_metrics
 from functrain.shell.microbatch import MicroBatch
 from functrain.shell.setup import build_driver
 from functrain.shell.shown import Swap
@@ -150,6 +151,22 @@ class Shell:
             KeyError: no such key, if a scheduler waits for it; lists those there are.
         """
         consume(self._driver, summary, metric)
+
+    @torch.no_grad()
+    def metrics(self) -> dict[str, float]:
+        """Return ``state.metrics`` and the loss as numbers, averaged over the ranks of a run.
+
+        Nothing is exchanged or read before somebody asks. On several ranks all must ask, at the same place: it is one
+        collective. What some rank has not measured is NaN.
+
+        >>> model = nn.Linear(1, 1)
+        >>> shell = Shell(model, torch.optim.SGD(model.parameters(), lr=0.1), [])
+        >>> with shell.batch():
+        ...     shell.update(model(torch.ones(1, 1)).square().mean() * 0)
+        >>> shell.metrics()
+        {'loss': 0.0}
+        """
+        return read_metrics(self._driver)
 
     def averaged(
         self, name: str = "ema", *, batch_norm_from: Iterable[Any] | None = None, forward: Forward | None = None

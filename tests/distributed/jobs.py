@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, suppress
 from io import StringIO
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-from functrain import EMA, Accumulate, ClipNorm, Shell, SkipNonFinite, SkipSpikes, Stage, fit
+from functrain import EMA, Accumulate, ClipNorm, Shell, SkipNonFinite, SkipSpikes, Stage, fit, hook
 from functrain.hooks.spike_statistics import FixedLimit
 from tests.distributed.runs import PLANS, exchanges, loss_of, micro_batch, network, shell_of, wrapped
 
@@ -77,6 +77,33 @@ def dropping(rank: int) -> float:
     for gradient in ((float("nan"), 3.0), (1.0, 5.0))[rank]:
         present(model, shell, gradient)
     return applied(shell)
+
+
+def failing(rank: int, kind: str, fails_at: int) -> float:
+    """Present 1, 10, 4 in windows of two, of which one raises once after its backward and is presented again."""
+    model: nn.Module = DistributedDataParallel(Number()) if kind == "ddp" else sharded(Number())
+    calls: list[int] = []
+
+    @hook(stages=Stage.AFTER_BACKWARD)
+    def fail(state: Any, stage: Any, will_skip: Any) -> Any:
+        calls.append(1)
+        if len(calls) == fails_at:
+            raise RuntimeError("on purpose")
+        return state, True, state.loss
+
+    shell = Shell(model, torch.optim.SGD(model.parameters(), lr=1.0), [Accumulate(every=2), fail])
+    for gradient in (1.0, 10.0, 10.0, 4.0)[2 - fails_at :]:
+        with suppress(RuntimeError):
+            present(model, shell, gradient)
+    weight: Any = shell.state.params["main"]["weight"]
+    return -float(full(weight))
+
+
+def sharded(model: nn.Module) -> nn.Module:
+    """Return a module whose parameters are sharded."""
+    from torch.distributed.fsdp import fully_shard
+
+    return fully_shard(model)
 
 
 def leaving(rank: int) -> float:
@@ -282,3 +309,12 @@ def fitting(rank: int) -> tuple[list[list[int]], str]:
     with redirect_stderr(StringIO()) as shown:
         fit(shell, loader, loss_of_number, 2)
     return [seen[:4], seen[4:]], shown.getvalue()
+
+
+def reading(rank: int) -> tuple[dict[str, float], int]:
+    """Return the metrics of a batch whose losses are 1 and 3, and how often ranks exchanged something for them."""
+    model, shell = number_shell(ClipNorm(max_norm=1.0))
+    present(model, shell, 5.0, loss=1.0 + 2.0 * rank)
+    found: list[dict[str, float]] = []
+    count = exchanges(lambda: found.append(shell.metrics())).total()
+    return found[0], count

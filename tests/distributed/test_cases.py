@@ -45,6 +45,13 @@ def test_a_window_that_was_dropped_leaves_no_reducer_waiting(two: Pool) -> None:
     assert two.run(jobs.branching) == [[1.75, 0.75]] * 2
 
 
+@pytest.mark.parametrize("fails_at", [1, 2])
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a12_an_exception_leaves_nothing_of_its_window(two: Pool, kind: str, fails_at: int) -> None:
+    """After a backward that did or did not reduce, the window is dropped: 10 and 4 make 7."""
+    assert two.run(jobs.failing, kind, fails_at) == [7.0, 7.0]
+
+
 @pytest.mark.parametrize("kind", ["ddp", "ddp compiled", "fsdp", "fsdp compiled"])
 def test_e11_names_are_plain_and_the_shadow_follows(two: Pool, kind: str) -> None:
     """No `module.` and no `_orig_mod.`; the shadow is the average of the weights."""
