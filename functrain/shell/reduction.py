@@ -43,10 +43,13 @@ class Replicas:
         self._module = module
         self._params = [leaf for leaf in module.module.parameters() if leaf.requires_grad]
         self._quiet: AbstractContextManager[None] = nullcontext()
-        self._armed = False
+        self._armed, self._learns = False, bool(module.static_graph)
 
     def defer(self) -> None:
         """Open no-sync, which must span the forward: that is what arms the reducer."""
+        if self._learns:  # a static graph is learned in the first backward, which must reduce
+            self._armed = True
+            return
         if self._armed:  # by a forward that no backward has followed; it would reduce the next one
             with _without_gradients(self._params):
                 self._differentiate_zeros(self._params)
@@ -59,6 +62,7 @@ class Replicas:
 
     def close(self, *, differentiated: bool) -> None:
         """Close no-sync."""
+        self._learns = self._learns and not differentiated
         self._armed = self._armed and not differentiated
         quiet, self._quiet = self._quiet, nullcontext()
         quiet.__exit__(None, None, None)

@@ -97,19 +97,27 @@ def loss_of(model: nn.Module, rows: Tensor, weights: Tensor | None) -> Tensor:
 
 
 def wrapped(kind: str) -> nn.Module:
-    """Return the network as one process or several train it."""
-    model = network()
-    if kind == "ddp":
-        return DistributedDataParallel(model)
-    if kind == "ddp compiled":
-        return torch.compile(DistributedDataParallel(model), backend="eager")
-    if kind.startswith("fsdp"):
-        from torch.distributed.fsdp import fully_shard
+    """Return the network as one process or several train it: "one", "ddp", "fsdp" or "hsdp", and how."""
+    model: Any = network()
+    if kind.startswith("ddp"):
+        options = {name: name.replace("_", " ") in kind for name in DDP_OPTIONS}
+        model = DistributedDataParallel(model, **options)
+    elif kind != "one":
+        model = sharded(model, kind)
+    return torch.compile(model, backend="eager") if kind.endswith("compiled") else model
 
-        fully_shard(model[0])
-        fully_shard(model)
-        return torch.compile(model, backend="eager") if kind == "fsdp compiled" else model
-    return model
+
+DDP_OPTIONS = ("find_unused_parameters", "static_graph", "gradient_as_bucket_view")
+
+
+def sharded(model: nn.Sequential, kind: str) -> nn.Module:
+    """Return the network under ``fully_shard``, its first layer by itself; "hsdp" keeps two copies of the shards."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("copy", "shard")) if kind == "hsdp" else None
+    fully_shard(model[0], mesh=mesh)
+    return fully_shard(model, mesh=mesh)
 
 
 def shell_of(model: nn.Module, hooks: Any) -> Shell:

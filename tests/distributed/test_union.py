@@ -17,7 +17,25 @@ def test_two_ranks_equal_one_process(two: Pool, name: str, kind: str) -> None:
         assert apart(expected, found) < 1e-10
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "ddp compiled",
+        "ddp find unused parameters",
+        "ddp static graph",
+        "ddp gradient as bucket view",
+        "fsdp compiled",
+    ],
+)
+@pytest.mark.parametrize("name", ["everything", "drop last", "discard"])
+def test_wrappers_in_wrappers_and_their_options(two: Pool, name: str, kind: str) -> None:
+    """The same whatever the way in which a model is compiled or replicated."""
+    expected = train(PLANS[name], "one")
+    for found in two.run(train_named, 2, name, kind):
+        assert apart(expected, found) < 1e-10
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "hsdp"])
 def test_four_ranks_equal_one_process(four: Pool, kind: str) -> None:
     """The same with a row for each rank, also where a shard is empty."""
     expected = train(PLANS["everything"], "one")
