@@ -42,7 +42,7 @@ def owned(state: TrainState) -> list[tuple[str, Tensor]]:
 def non_finite(state: TrainState) -> dict[str, Flag]:
     """Return for each optimizer whether one of its gradients holds an inf or a NaN: 0-d bool tensors, no sync."""
     found = {key: _any_non_finite(state, grads) for key, grads in by_optimizer(state).items()}
-    return _shards.any_over_ranks(found, (grad for _, grad in owned(state))) if state.world > 1 else found
+    return _shards.any_over_ranks(found, (grad for _, grad in owned(state))) if _has_shards(state) else found
 
 
 def _any_non_finite(state: TrainState, grads: Sequence[Tensor]) -> Flag:
@@ -79,7 +79,7 @@ def total_norm(state: TrainState, order: float = 2.0) -> Tensor:
     Returns:
         a 0-d tensor of the gradients' real dtype; 0 without gradients.
     """
-    if state.world > 1 and any(_foreach.is_sharded(grad) for _, grad in owned(state)):
+    if _has_shards(state):
         return _norm_over_ranks(state, order)
     parts = _norm_parts(state, order)
     if not parts:
@@ -88,9 +88,20 @@ def total_norm(state: TrainState, order: float = 2.0) -> Tensor:
     return select(is_finite(plain), lambda: plain, lambda: _rescued(state, order, plain))
 
 
+def _has_shards(state: TrainState) -> bool:
+    """Tell whether a parameter is sharded, and so its gradient; found out once for all parameters of a run."""
+    return state.params.derived("has shards", lambda: _any_shard(state))
+
+
+def _any_shard(state: TrainState) -> bool:
+    return any(_foreach.is_sharded(leaf) for held in state.params.values() for leaf in held.values())
+
+
 def _norm_over_ranks(state: TrainState, order: float) -> Tensor:
     """Return the norm over gradients of which ranks hold parts: each part counts once, however many hold it."""
     pairs = [(negate(overflowed(state, key)), grad) for key, grad in owned(state)]
+    if not pairs:
+        return torch.zeros((), dtype=torch.float32, device="cpu")
     kind = torch.empty(0, dtype=pairs[0][1].dtype, device="cpu").real.dtype
     return _shards.total_norm(pairs, order).to(kind)
 

@@ -19,11 +19,12 @@ class Ranks:
     Attributes:
         rank: of this process.
         world: how many there are.
+        group: the process group.
     """
 
     def __init__(self, group: Any, device: torch.device) -> None:
         """Exchange over ``group``, by tensors on ``device``."""
-        self._group, self._device = group, device
+        self.group, self._device = group, device
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
 
     def gathered(self, values: Tensor) -> Tensor:
@@ -31,28 +32,28 @@ class Ranks:
         own = values.to(self._device)
         rows = own.new_empty((self.world, *own.shape))
         with self.told():
-            dist.all_gather(list(rows.unbind()), own.contiguous(), group=self._group)
+            dist.all_gather(list(rows.unbind()), own.contiguous(), group=self.group)
         return rows.to(values.device)
 
     def any_of(self, flags: Tensor) -> Tensor:
         """Return for each flag whether some rank has it set."""
         found = flags.to(self._device, torch.int32)
         with self.told():
-            dist.all_reduce(found, dist.ReduceOp.MAX, group=self._group)
+            dist.all_reduce(found, dist.ReduceOp.MAX, group=self.group)
         return found.bool()
 
     def summed(self, values: Tensor) -> Tensor:
         """Return the sums over all ranks."""
         found = values.to(self._device, copy=True)
         with self.told():
-            dist.all_reduce(found, dist.ReduceOp.SUM, group=self._group)
+            dist.all_reduce(found, dist.ReduceOp.SUM, group=self.group)
         return found
 
     def objects(self, own: Any) -> list[Any]:
         """Return what every rank has given, by rank."""
         found: list[Any] = [None] * self.world
         with self.told():
-            dist.all_gather_object(found, own, group=self._group)
+            dist.all_gather_object(found, own, group=self.group)
         return found
 
     @contextmanager

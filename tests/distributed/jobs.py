@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from functrain import EMA, Accumulate, ClipNorm, Shell, SkipNonFinite, SkipSpikes, Stage, fit, hook
 from functrain.hooks.spike_statistics import FixedLimit
-from tests.distributed.runs import PLANS, exchanges, loss_of, micro_batch, network, shell_of, wrapped
+from tests.distributed.runs import PLANS, ROWS, exchanges, loss_of, micro_batch, network, outcome, shell_of, wrapped
 
 
 class Number(nn.Module):
@@ -318,3 +318,48 @@ def reading(rank: int) -> tuple[dict[str, float], int]:
     found: list[dict[str, float]] = []
     count = exchanges(lambda: found.append(shell.metrics())).total()
     return found[0], count
+
+
+HOOKS = [Accumulate(every=2), ClipNorm(max_norm=0.1), EMA(decay=0.5)]
+
+
+def saving(rank: int, kind: str, path: str) -> Any:
+    """Train, save, train on; return what came of it."""
+    shell = adam_shell(model := wrapped(kind))
+    go_on(shell, model, range(4), rank, 2)
+    shell.save_sharded(path)
+    go_on(shell, model, range(4, 8), rank, 2)
+    return outcome(shell)
+
+
+def resuming(rank: int, kind: str, path: str, world: int) -> Any:
+    """Load what two ranks have saved, and train on."""
+    shell = adam_shell(model := wrapped(kind))
+    shell.load_sharded(path)
+    go_on(shell, model, range(4, 8), rank, world)
+    return outcome(shell)
+
+
+def adam_shell(model: nn.Module) -> Shell:
+    """Return a shell whose optimizer has moments and counts."""
+    return Shell(model, torch.optim.AdamW(model.parameters(), lr=0.1), HOOKS)
+
+
+def go_on(shell: Shell, model: nn.Module, places: range, rank: int, world: int) -> None:
+    """Train on the rows of one of several ranks."""
+    size = ROWS // world
+    for place in places:
+        rows, _ = micro_batch(PLANS["plain"], place)
+        with shell.batch():
+            shell.update(loss_of(model, rows[rank * size : rank * size + size], None))
+
+
+def saving_too_early(rank: int, path: str) -> str:
+    """Return what saving in the middle of a window says."""
+    shell = adam_shell(model := wrapped("fsdp"))
+    go_on(shell, model, range(1), rank, 2)
+    try:
+        shell.save_sharded(path)
+    except ValueError as error:
+        return str(error)
+    return ""

@@ -116,6 +116,8 @@ def sharded(model: nn.Sequential, kind: str) -> nn.Module:
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("copy", "shard")) if kind == "hsdp" else None
+    if kind == "fsdp alone":
+        mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("world", "shard"))["shard"]
     fully_shard(model[0], mesh=mesh)
     return fully_shard(model, mesh=mesh)
 
@@ -189,3 +191,8 @@ def apart(one: Any, other: Any) -> float:
 def train_named(rank: int, world: int, name: str, kind: str) -> dict[str, Any]:
     """Train by a plan in one of several processes."""
     return train(PLANS[name], kind, rank, world)
+
+
+def train_alone(rank: int, name: str) -> dict[str, Any]:
+    """Train by a plan as one of several processes that do not know of one another."""
+    return train(PLANS[name], "fsdp alone")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.distributed.pool import Pool
-from tests.distributed.runs import PLANS, apart, train, train_named
+from tests.distributed.runs import PLANS, apart, train, train_alone, train_named
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
@@ -33,6 +33,12 @@ def test_wrappers_in_wrappers_and_their_options(two: Pool, name: str, kind: str)
     expected = train(PLANS[name], "one")
     for found in two.run(train_named, 2, name, kind):
         assert apart(expected, found) < 1e-10
+
+
+def test_shards_of_one_rank(two: Pool) -> None:
+    """A mesh of one rank holds everything, and its tensors are sharded ones all the same."""
+    expected = train(PLANS["everything"], "one")
+    assert max(apart(expected, found) for found in two.run(train_alone, "everything")) < 1e-10
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp", "hsdp"])
