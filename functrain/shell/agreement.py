@@ -28,6 +28,8 @@ class Agreement:
         self._pipeline, self._ranks = pipeline, ranks
         self._segments = {stage: list(_segments(pipeline.claimants(stage), stage)) for stage in GATED_STAGES}
         differing = {stage for stage, segments in self._segments.items() if any(differing for _, differing in segments)}
+        if pipeline.member("accumulate") and pipeline.member("precision"):  # weights get a unit, once
+            differing.add(Stage.DO_BACKWARD)
         self._quiet = frozenset(Stage) - differing - {Stage.DO_OPTIMIZER_STEP}
 
     def scan(self, state: TrainState, stage: Stage, will_skip: Flag) -> Iterator[tuple[TrainState, Flag]]:

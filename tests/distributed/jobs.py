@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-from functrain import EMA, Accumulate, ClipNorm, Shell, SkipNonFinite, SkipSpikes, Stage, fit, hook
+from functrain import EMA, Accumulate, ClipNorm, Shell, SkipLimitError, SkipNonFinite, SkipSpikes, Stage, fit, hook
 from functrain.hooks.spike_statistics import FixedLimit
 from tests.distributed.runs import PLANS, ROWS, exchanges, loss_of, micro_batch, network, outcome, shell_of, wrapped
 
@@ -363,3 +363,14 @@ def saving_too_early(rank: int, path: str) -> str:
     except ValueError as error:
         return str(error)
     return ""
+
+
+def skipping_too_often(rank: int) -> tuple[str, int]:
+    """Return what a limit of one skip in a row says on each rank if one of them spoils all losses, and when."""
+    model, shell = number_shell(SkipSpikes(by=FixedLimit(limit=10.0), max_consecutive=1))
+    for _ in range(4):
+        try:
+            present(model, shell, 1.0, loss=(1000.0, 1.0)[rank])
+        except SkipLimitError as error:
+            return str(error), shell.state.clock.batch
+    return "", 0

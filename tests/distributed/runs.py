@@ -43,6 +43,7 @@ PLANS = {
     "flush after a drop": Plan(lambda: [Accumulate(every=3), SkipNonFinite()], 5, {4: NAN, 8: NAN}),
     "clip": Plan(lambda: [Accumulate(every=2), ClipNorm(max_norm=0.1)]),
     "weighted": Plan(lambda: [Accumulate(every=3), ClipNorm(max_norm=0.1)], weighted=True),
+    "weighted fp16": Plan(lambda: [Accumulate(every=3), MixedPrecision(precision="fp16")], weighted=True),
     "ema": Plan(lambda: [Accumulate(every=2), EMA(decay=0.5)]),
     "fp16": Plan(lambda: [Accumulate(every=2), MixedPrecision(precision="fp16"), EMA(decay=0.5)], 8, {4: INF}),
     "drop first": Plan(lambda: [Accumulate(every=2), SkipNonFinite()], 6, {2: NAN}),
@@ -87,7 +88,7 @@ def micro_batch(plan: Plan, place: int) -> tuple[Tensor, Tensor]:
     noise = torch.Generator().manual_seed(place)
     rows = torch.randn(ROWS, 5, generator=noise, dtype=torch.float64)
     rows[0] *= plan.poison.get(place, 1.0)
-    return rows, torch.randint(1, 5, (ROWS,), generator=noise).double()
+    return rows, torch.randint(1, 40, (ROWS,), generator=noise).double()
 
 
 def loss_of(model: nn.Module, rows: Tensor, weights: Tensor | None) -> Tensor:

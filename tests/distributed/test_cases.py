@@ -30,6 +30,13 @@ def test_d05_a_spike_of_one_rank_skips_on_both(two: Pool) -> None:
     assert two.run(jobs.spiking) == [(0.0, 1, True)] * 2
 
 
+def test_a_limit_of_skips_is_one_for_both_ranks(two: Pool) -> None:
+    """A rank whose own losses are fine raises with the other one, or it would wait for it."""
+    for said, batch in two.run(jobs.skipping_too_often):
+        assert said.startswith("'spikes' skipped again: 2 optimizer steps in a row")
+        assert batch == 2
+
+
 def test_d06_a_micro_batch_dropped_on_one_rank_is_dropped_on_both(two: Pool) -> None:
     """Gradients (NaN, 3) and (1, 5): the first pair is dropped, the update is 4.0."""
     assert two.run(jobs.dropping) == [4.0, 4.0]
