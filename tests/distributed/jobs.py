@@ -289,7 +289,7 @@ def losing(rank: int, how: str) -> None:
     model, shell = number_shell(*hooks)
     present(model, shell, 1.0)
     if rank and how == "hangs":
-        time.sleep(6)
+        time.sleep(3)
     elif rank:
         os._exit(1)
     present(model, shell, 1.0)
