@@ -54,11 +54,16 @@ class Pipeline(Hook):
         state = state.replace(vetoes=FrozenMap(gated), metrics=state.metrics | metrics, limits=limits)
         return state.replace(hooks=state.hooks | self.init(state))
 
-    def scan(self, state: TrainState, stage: Stage, will_skip: Flag) -> Iterator[tuple[TrainState, Flag]]:
-        """Yield the state and the verdict so far after each member; the shell keeps what succeeded before an error."""
+    def scan(
+        self, state: TrainState, stage: Stage, will_skip: Flag, members: Iterable[Hook] | None = None
+    ) -> Iterator[tuple[TrainState, Flag]]:
+        """Yield the state and the verdict so far after each member; the shell keeps what succeeded before an error.
+
+        ``members`` are some of those that claim the stage, by default all.
+        """
         gated = stage in GATED_STAGES
         proceed, skipping = negate(will_skip), will_skip
-        for member in self.claims[stage]:
+        for member in self.claims[stage] if members is None else members:
             state, verdict = self.call(member, state, stage, skipping)
             if gated and verdict is not True:
                 proceed = both(proceed, verdict)

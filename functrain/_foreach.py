@@ -39,7 +39,7 @@ def multiply_(tensors: Sequence[Tensor], factor: Number) -> None:
     >>> multiply_([x], 0.5); x
     tensor([0.5000, 0.5000])
     """
-    for (device, dtype), group in grouped(as_real(_entries(each)) for each in tensors).items():
+    for (device, dtype), group in grouped(as_real(_entries(each)) for each in locals_of(tensors)).items():
         if device.type == "cpu" and dtype in HALF:  # the grouped kernel would round the factor first
             for each in group:
                 each.mul_(_meeting(factor, each))
@@ -79,6 +79,8 @@ def scaled(tensor: Tensor, factor: Number) -> Tensor:
     >>> scaled(torch.ones(1, dtype=torch.bfloat16), torch.tensor(0.5, dtype=torch.float64)).dtype
     torch.bfloat16
     """
+    if is_sharded(tensor):
+        return cast("Any", tensor) * (factor.item() if isinstance(factor, Tensor) else factor)
     if tensor.is_sparse:
         whole = tensor.coalesce()
         values = scaled(whole.values(), factor)
@@ -118,9 +120,38 @@ def local(tensor: Tensor) -> Tensor:
     >>> local(x) is x
     True
     """
+    return cast("Any", tensor).to_local() if is_sharded(tensor) else tensor
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """Return a sharded tensor gathered from all ranks, which all must ask for it; others as they are.
+
+    >>> x = torch.zeros(1)
+    >>> whole(x) is x
+    True
+    """
+    return cast("Any", tensor).full_tensor() if is_sharded(tensor) else tensor
+
+
+def locals_of(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Return :func:`local` of each; the sequence itself where no tensor of this process can be sharded.
+
+    >>> x = [torch.zeros(1)]
+    >>> locals_of(x)[0] is x[0]
+    True
+    """
+    return [local(each) for each in tensors] if "torch.distributed.tensor" in sys.modules else tensors
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Tell whether a tensor is a DTensor, of which this process may hold a part only.
+
+    >>> is_sharded(torch.zeros(1))
+    False
+    """
     # Whoever holds a DTensor has imported its module, which would cost everybody else half a second.
     sharded = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
-    return cast("Any", tensor).to_local() if sharded is not None and isinstance(tensor, sharded) else tensor
+    return sharded is not None and isinstance(tensor, sharded)
 
 
 def lerped(start: Tensor, end: Tensor, weight: Number) -> Tensor:

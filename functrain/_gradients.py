@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from functrain import _foreach
+from functrain import _foreach, _shards
 from functrain._select import Flag, Number, both, either, is_finite, negate, peek, select
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
@@ -41,11 +41,12 @@ def owned(state: TrainState) -> list[tuple[str, Tensor]]:
 
 def non_finite(state: TrainState) -> dict[str, Flag]:
     """Return for each optimizer whether one of its gradients holds an inf or a NaN: 0-d bool tensors, no sync."""
-    return {key: _any_non_finite(state, grads) for key, grads in by_optimizer(state).items()}
+    found = {key: _any_non_finite(state, grads) for key, grads in by_optimizer(state).items()}
+    return _shards.any_over_ranks(found, (grad for _, grad in owned(state))) if _has_shards(state) else found
 
 
 def _any_non_finite(state: TrainState, grads: Sequence[Tensor]) -> Flag:
-    filled = [part for part in map(_foreach.summed, grads) if part.numel()]
+    filled = [part for part in map(_foreach.summed, _foreach.locals_of(grads)) if part.numel()]
     if not filled:
         return False
     if not state.donated:
@@ -78,11 +79,31 @@ def total_norm(state: TrainState, order: float = 2.0) -> Tensor:
     Returns:
         a 0-d tensor of the gradients' real dtype; 0 without gradients.
     """
+    if _has_shards(state):
+        return _norm_over_ranks(state, order)
     parts = _norm_parts(state, order)
     if not parts:
         return torch.zeros((), dtype=torch.float32, device="cpu")
     plain = _foreach.norm(torch.stack(parts), order)
     return select(is_finite(plain), lambda: plain, lambda: _rescued(state, order, plain))
+
+
+def _has_shards(state: TrainState) -> bool:
+    """Tell whether a parameter is sharded, and so its gradient; found out once for all parameters of a run."""
+    return state.params.derived("has shards", lambda: _any_shard(state))
+
+
+def _any_shard(state: TrainState) -> bool:
+    return any(_foreach.is_sharded(leaf) for held in state.params.values() for leaf in held.values())
+
+
+def _norm_over_ranks(state: TrainState, order: float) -> Tensor:
+    """Return the norm over gradients of which ranks hold parts: each part counts once, however many hold it."""
+    pairs = [(negate(overflowed(state, key)), grad) for key, grad in owned(state)]
+    if not pairs:
+        return torch.zeros((), dtype=torch.float32, device="cpu")
+    kind = torch.empty(0, dtype=pairs[0][1].dtype, device="cpu").real.dtype
+    return _shards.total_norm(pairs, order).to(kind)
 
 
 def _norm_parts(state: TrainState, order: float) -> list[Tensor]:

@@ -110,6 +110,10 @@ class Hook(BaseModel):
         """Whether it may veto DO_BACKWARD; only then does the shell back buffers up before the forward."""
         return Stage.DO_BACKWARD in self.stages
 
+    def may_differ(self, stage: Stage) -> bool:
+        """Tell whether ranks must agree on its verdict at a gated stage; by default wherever it may veto."""
+        return self.rank_local and (self.may_drop if stage is Stage.DO_BACKWARD else stage in self.stages)
+
     @property
     def keeps_finite(self) -> bool:
         """Whether finite gradients stay finite; if not, the loss scaler looks again after a hook that writes them."""

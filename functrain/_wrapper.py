@@ -27,6 +27,10 @@ class Wrapper(Hook):
         """Whether the inner hook may."""
         return self.inner.may_drop
 
+    def may_differ(self, stage: Stage) -> bool:
+        """Tell whether that of the inner hook may."""
+        return self.rank_local and self.inner.may_differ(stage)
+
     @property
     def keeps_finite(self) -> bool:
         """Whether the inner hook does."""

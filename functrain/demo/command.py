@@ -12,6 +12,8 @@ from functrain.demo.options import Options, add_options, options_of
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from functrain.demo.ranks import Place
+
 DESCRIPTION = """Train a small convolutional network on 1,437 handwritten digits through functrain's hooks,
 with a few batches poisoned on purpose, and measure it on the 360 that it never saw."""
 
@@ -31,8 +33,12 @@ def demo(arguments: Namespace) -> int:
         return 1
     from rich.console import Console  # only now is it known to be there
 
+    from functrain.demo.ranks import joined
+
+    options = options_of(arguments, Options)
     try:
-        show(options_of(arguments, Options), Console())
+        with joined(options.device) as place:
+            show(options, Console(quiet=not place.is_first), place)
     except ValueError as error:  # too short a run, nothing to resume from, or a checkpoint of another run
         print(f"functrain demo: {error}", file=sys.stderr)
         return 2
@@ -47,7 +53,7 @@ def lacking(command: str) -> bool:
     return bool(missing)
 
 
-def show(options: Options, console: Console) -> None:
+def show(options: Options, console: Console, place: Place | None = None) -> None:
     """Show the pipeline, the progress and the outcome of one run, and write its files.
 
     Raises:
@@ -57,12 +63,14 @@ def show(options: Options, console: Console) -> None:
         KeyboardInterrupt: with a message that says how far the run had come.
     """
     from functrain.demo.artifacts import write_artifacts
+    from functrain.demo.ranks import Place
     from functrain.demo.report import outcome_table, pipeline_table
     from functrain.demo.saving import saving_of
     from functrain.demo.trial import prepare, run
 
-    setup = prepare(options)
-    saving = saving_of(options)
+    place = place or Place()
+    setup = prepare(options, place)
+    saving = saving_of(options, place)
     try:
         console.print(pipeline_table(setup.shell.pipeline))
         trial = run(options, setup, saving=saving)
@@ -70,7 +78,7 @@ def show(options: Options, console: Console) -> None:
         told = f"interrupted after {int(setup.clock.step)} steps and {int(setup.clock.batch)} batches"
         raise KeyboardInterrupt(f"{told}; {what_is_left(options)}") from None
     console.print(outcome_table(trial))
-    for path in write_artifacts(trial):
+    for path in write_artifacts(trial) if place.is_first else ():
         console.print(f"wrote {path}", soft_wrap=True, highlight=False)
 
 

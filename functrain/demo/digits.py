@@ -10,12 +10,15 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from sklearn import datasets, model_selection
 from torch import Tensor
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from functrain.demo.ranks import Place
 
 Batch: TypeAlias = tuple[Tensor, Tensor]
 
 BATCH_SIZE = 32
 BRIGHTEST = 16.0
+ALONE = Place()
 
 
 class Digits(NamedTuple):
@@ -46,7 +49,14 @@ def _batch(images: Any, labels: Any, device: str) -> Batch:
     return scaled, torch.as_tensor(labels, dtype=torch.int64, device=device)
 
 
-def shuffled(examples: Batch, seed: int) -> DataLoader[tuple[Tensor, ...]]:
-    """Return a loader that deals all examples anew in each epoch, in an order that only the seed decides."""
+def shuffled(examples: Batch, seed: int, place: Place = ALONE) -> DataLoader[tuple[Tensor, ...]]:
+    """Return a loader that deals all examples anew in each epoch, in an order that only the seed decides.
+
+    Of several processes each is dealt its own part of every batch.
+    """
+    if place.world > 1:
+        dataset, size = TensorDataset(*examples), max(1, BATCH_SIZE // place.world)
+        own = DistributedSampler(dataset, place.world, place.rank, seed=seed)
+        return DataLoader(dataset, batch_size=size, sampler=own)
     order = torch.Generator().manual_seed(seed)
     return DataLoader(TensorDataset(*examples), batch_size=BATCH_SIZE, shuffle=True, generator=order)

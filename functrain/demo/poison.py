@@ -76,6 +76,11 @@ class Poisoned:
         self._order = getattr(batches, "generator", None)
         self._start, self._skip = self._now(), 0
 
+    @property
+    def sampler(self) -> Any:
+        """What decides the order, if something does; ``fit`` tells it the epoch."""
+        return getattr(self.batches, "sampler", None)
+
     def _now(self) -> Tensor | None:
         return None if self._order is None else self._order.get_state()
 

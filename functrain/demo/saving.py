@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import functrain
+from functrain.demo.digits import ALONE
 from functrain.demo.options import Options
+from functrain.demo.ranks import Place
 from functrain.disk.folder import remove
 from functrain.disk.rotation import found_in
 
@@ -34,10 +36,11 @@ class NothingToResumeError(ValueError):
     """
 
 
-def saving_of(options: Options) -> Saving:
+def saving_of(options: Options, place: Place = ALONE) -> Saving:
     """Return how a run saves itself: at the end of each epoch, and when it is interrupted.
 
-    The checkpoints of an earlier run in the same folder are removed, unless it is this one that goes on.
+    The checkpoints of an earlier run in the same folder are removed, unless it is this one that goes on. Of several
+    processes the first one writes, and all go on from what it has written.
 
     Raises:
         NothingToResumeError: there is no checkpoint in the folder.
@@ -47,6 +50,8 @@ def saving_of(options: Options) -> Saving:
     resume = functrain.latest(folder) if options.resume else None
     if options.resume and resume is None:
         raise NothingToResumeError(f"there is no checkpoint in {folder} to resume from; leave --resume out")
+    if not place.is_first:
+        return Saving(None, resume)
     for each in [] if options.resume else found_in(folder):
         remove(each.path)
     return Saving(functrain.Checkpoint(folder, each_epoch=True, keep=2), resume)

@@ -14,11 +14,12 @@ from torch import nn
 
 import functrain
 from functrain._clock import Clock
-from functrain.demo.digits import Batch, load_digits, shuffled
+from functrain.demo.digits import ALONE, Batch, load_digits, shuffled
 from functrain.demo.network import network
 from functrain.demo.options import Options
 from functrain.demo.poison import Poisoned, poison_plan
 from functrain.demo.purely import PureRun, Validate
+from functrain.demo.ranks import Place
 from functrain.demo.recipe import build_shell, loss_of
 from functrain.demo.saving import UNSAVED, Saving
 
@@ -72,21 +73,26 @@ class Trial:
         return 1000 * self.seconds / max(1, int(self.clock.step))
 
 
-def prepare(options: Options) -> Setup:
+def prepare(options: Options, place: Place = ALONE) -> Setup:
     """Build what a run needs from its options.
+
+    Of several processes only the first gets bad batches; that no other steps on them either is what is shown.
 
     Raises:
         RunTooShortError: too few optimizer steps to spoil some of them.
+        ValueError: the pure engine in several processes.
     """
+    if place.world > 1 and options.engine == "pure":
+        raise ValueError("--engine pure trains in one process; leave it out, or start one")
     torch.manual_seed(options.seed)
     digits = load_digits(options.seed, options.device)
-    loader = shuffled(digits.train, options.seed)
+    loader = shuffled(digits.train, options.seed, place)
     plan = poison_plan(len(loader), options.epochs, options.accumulate)
     model = network().to(options.device)
     steps = options.epochs * ceil(len(loader) / options.accumulate)
-    shell = build_shell(model, options, steps)
+    shell = build_shell(place.wrapped(model), options, steps)
     pure = PureRun(model, shell.pipeline, steps, options.seed) if options.engine == "pure" else None
-    return Setup(model, shell, Poisoned(loader, plan), digits.held_out, pure)
+    return Setup(model, shell, Poisoned(loader, plan if place.is_first else {}), digits.held_out, pure)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from functrain._collectives import gathered
 from functrain._gradients import multiplied
 from functrain._hook import Hook, Name, Outcome, Stages, Writes
 from functrain._select import Flag, Number, both, either, negate, select
@@ -103,7 +104,7 @@ class Accumulate(Hook):
             return state
         if not state.scaler:
             return state
-        unit = select(_positive(slot["unit"]), lambda: slot["unit"], lambda: power_of_two(window.weight))
+        unit = select(_positive(slot["unit"]), lambda: slot["unit"], lambda: power_of_two(_largest(state)))
         weight = select(window.weighted, lambda: window.weight / unit, lambda: window.weight)
         unit = select(window.weighted, lambda: unit, lambda: slot["unit"])
         state = state.replace(window=window.replace(weight=weight))
@@ -114,6 +115,15 @@ class Accumulate(Hook):
         slot = state.hooks[self.name]
         position = select(state.window.boundary, lambda: 0, lambda: slot["position"])
         return state.with_slot(self.name, slot | {"position": position})
+
+
+def _largest(state: TrainState) -> Number:
+    """Return the largest weight that a rank has for this micro-batch: their sums must be in one unit."""
+    weight = state.window.weight
+    if state.world == 1:
+        return weight
+    found = gathered(torch.as_tensor(weight, dtype=torch.float64)).amax()
+    return found if isinstance(weight, Tensor) else found.item()
 
 
 def _positive(number: Number) -> Flag:

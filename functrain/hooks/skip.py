@@ -53,6 +53,10 @@ class SkipNonFinite(Hook):
         """Whether micro-batches are dropped."""
         return self.drop
 
+    def may_differ(self, stage: Stage) -> bool:
+        """Judge what each rank has computed alone; the gradients of a window have been reduced."""
+        return super().may_differ(stage) and self.drop is (stage is Stage.DO_BACKWARD)
+
     def init(self, state: TrainState) -> Any:
         """Remember whether a loss of the open window was not finite."""
         return FrozenMap({"bad": torch.zeros((), dtype=torch.bool, device=device_of(state))})

@@ -8,6 +8,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from functrain._collectives import gathered
 from functrain._gradients import total_norm
 from functrain._hook import Hook, Name, Names, Outcome, Stages
 from functrain._select import Flag, both, either, negate, peek, select
@@ -63,6 +64,10 @@ class SkipSpikes(Hook):
         """Whether micro-batches are dropped."""
         return self.drop
 
+    def may_differ(self, stage: Stage) -> bool:
+        """Judge a micro-batch by the loss of each rank; a window by the numbers of all."""
+        return stage is Stage.DO_BACKWARD and super().may_differ(stage)
+
     def init(self, state: TrainState) -> Any:
         """Keep the statistic, and of the open window the largest value, the sum and the count."""
         zero = torch.zeros((), dtype=torch.float64, device=device_of(state))
@@ -78,6 +83,7 @@ class SkipSpikes(Hook):
             case Stage.DO_BACKWARD:
                 return self._see_loss(state, will_skip) if self.of == "loss" else Outcome(state, True, state.loss)
             case Stage.DO_OPTIMIZER_STEP:
+                state = self._pooled(state) if state.world > 1 else state
                 return Outcome(state, True, state.loss) if will_skip is True else self._judge(state, will_skip)
             case _:
                 return Outcome(self._learn(state, will_skip), True, state.loss)
@@ -99,6 +105,16 @@ class SkipSpikes(Hook):
     def _accepts(self, slot: Any, value: Tensor) -> Tensor:
         """Return whether a value is finite and within the limit; NaN compares False."""
         return (value <= self.by.limit(slot["statistic"])) & value.isfinite()
+
+    def _pooled(self, state: TrainState) -> TrainState:
+        """Return the state with the window's numbers over all ranks: a spike of one is a spike of all."""
+        if self.of == "grad_norm" or not (state.window.boundary and state.window.entered):
+            return state
+        slot = state.hooks[self.name]
+        worst, total, count = gathered(torch.stack([slot[name] for name in ("worst", "sum", "count")])).unbind(1)
+        # A NaN of one rank wins: `amax` hands it on.
+        seen = {"worst": worst.amax(), "sum": total.sum(), "count": count.sum()}
+        return state.with_slot(self.name, slot | seen)
 
     def _judge(self, state: TrainState, will_skip: Flag) -> Outcome:
         """Veto the window by its largest value, unless it is off anyway; its mean waits until the step has run."""

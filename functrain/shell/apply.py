@@ -59,6 +59,7 @@ class Applier:
                 new = state.params[key][name]
                 if new is not leaf and new is not self.models.live[key][name]:
                     self.models.write(key, name, new)
+        self.models.forget_gathered()
         return state.replace(params=self.models.params)
 
     def _write_buffers(self, state: TrainState) -> TrainState:

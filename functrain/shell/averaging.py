@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from functrain._foreach import whole
 from functrain._state import TrainState
 from functrain._wrapper import innermost
 from functrain.hooks.average import Average
@@ -160,9 +161,9 @@ def detached_copy(module: nn.Module) -> nn.Module:
 def _load(target: nn.Module, source: nn.Module, raw: TrainState, key: str, slot: Any) -> None:
     """Write averages into a module, tensor by tensor on the device and in the dtype of the source."""
     values = {**raw.params[key], **raw.buffers[key], **slot["shadow"], **slot["buffers"]}
-    like = named_tensors(source)
+    like = {**named_tensors(source), **raw.params[key]}  # a sharded source may hold others after a forward
     with torch.no_grad():
         for name, leaf in named_tensors(target).items():
             if (leaf.device, leaf.dtype) != (like[name].device, like[name].dtype):
                 leaf.data = leaf.data.to(like[name].device, like[name].dtype)
-            leaf.copy_(values.get(name, like[name]))  # a buffer that has appeared since is taken as it is
+            leaf.copy_(whole(values.get(name, like[name])))  # a buffer that has appeared since is taken as it is

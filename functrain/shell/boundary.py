@@ -20,11 +20,20 @@ from functrain.hooks.precision import all_overflowed
 from functrain.shell.driver import Driver, Phase
 
 
+def reduce_kept(driver: Driver) -> None:
+    """Reduce what several ranks have kept to themselves of a window that closes without a backward."""
+    if driver.distributed is not None and driver.distributed.owes(driver.state):
+        driver.distributed.reduce()
+        driver.state = driver.applier.read_gradients(driver.state)
+
+
 def run_step(driver: Driver) -> None:
     """Unscale, let the hooks speak, step or skip, settle the scaler: DO_OPTIMIZER_STEP and what surrounds it."""
     boundary = bool(driver.state.window.boundary)
     if boundary:
         driver.phase = Phase.BACKWARD  # gradients may be written from here on
+        if driver.distributed is not None:
+            driver.state = driver.distributed.ranks.with_whole_window(driver.state)
         with torch.no_grad():
             driver.state = driver.applier.write(_scaler.unscaled(driver.state))
     driver.fire(Stage.BEFORE_OPTIMIZER_STEP)

@@ -15,6 +15,7 @@ from functrain._state import TrainState, nothing
 from functrain._tree import FrozenMap
 from functrain._wrapper import innermost
 from functrain.shell.apply import Applier
+from functrain.shell.distributed import Distributed
 
 
 class Phase(Enum):
@@ -28,8 +29,12 @@ class Phase(Enum):
 class Driver:
     """Fires stages, writes what hooks changed, and recovers."""
 
-    def __init__(self, pipeline: Pipeline, applier: Applier, state: TrainState) -> None:
+    def __init__(
+        self, pipeline: Pipeline, applier: Applier, state: TrainState, distributed: Distributed | None = None
+    ) -> None:
         """Start from a first state; ``pipeline`` is what runs, possibly with checks around its members."""
+        self.distributed = distributed
+        self._scan = pipeline.scan if distributed is None else distributed.agreement.scan
         self.pipeline, self.applier, self.state = pipeline, applier, state
         self.phase = Phase.FORWARD
         self.accumulate = innermost(pipeline.member("accumulate"))
@@ -49,7 +54,7 @@ class Driver:
         proceed = negate(will_skip)
         # Hooks stay out of autocast, and out of the graph except where the loss is threaded.
         with torch.set_grad_enabled(stage in WITH_GRAPH), self.outside_autocast():
-            for self.state, proceed in self.pipeline.scan(self.state, stage, will_skip):  # noqa: B007, B020 - kept on errors
+            for self.state, proceed in self._scan(self.state, stage, will_skip):  # noqa: B007, B020 - kept on errors
                 pass
         self.state = self.applier.write(self.state)
         return proceed if stage in GATED_STAGES else True
@@ -87,6 +92,8 @@ class Driver:
 
     def discard_window(self) -> None:
         """Empty the open window: gradients, numbers, and what hooks keep of it."""
+        if self.distributed is not None:
+            self.distributed.forget()
         state = self._with_reset_slots(self.applier.discard_gradients(self.state))
         self.state = state.replace(window=state.window.emptied())
 
@@ -102,6 +109,8 @@ class Driver:
     def recover(self, before: TrainState, error: BaseException) -> None:
         """Return to a state that training can go on from, and say in the error which one."""
         error.add_note(f"functrain: in batch {before.clock.batch}, {self.phase.value}")
+        if self.distributed is not None:
+            self.distributed.ranks.tell(error)
         if self.phase is Phase.STEPPED:  # hooks that were not reached have not closed their window
             self.state = self._with_reset_slots(self.applier.write(self.state))
             return

@@ -40,15 +40,15 @@ def fit(  # noqa: PLR0913, PLR0917 - the parts of a loop
 
     Args:
         shell: what to train.
-        loader: iterated once per epoch.
+        loader: iterated once per epoch; a sampler with ``set_epoch`` is told the epoch.
         loss_fn: ``loss_fn(model, batch)``; with ``forward`` it is ``loss_fn(forward(model, batch), batch)``.
         epochs: passes over the loader.
         forward: ``forward(model, batch) -> out``.
         validate: ``validate(model)`` after each epoch, in eval mode, without gradients, on averaged weights once there
             are any; returns a number ("total_loss") or a mapping of numbers.
         validate_with: which average to use, where one model has several.
-        progress: show a bar with loss, steps and skips.
-        checkpoint: when to save, and where.
+        progress: show a bar with loss, steps and skips; of several ranks the first shows it.
+        checkpoint: when to save, and where; of several ranks the first does.
         resume: a checkpoint to go on from, as :func:`functrain.latest` finds it; ``epochs`` counts those before it,
             too, and stages that were told before it are not told again. The run is then bitwise the uninterrupted one,
             if what the loader deals depends on generators alone, or if it has a ``state_dict``.
@@ -72,7 +72,7 @@ def fit(  # noqa: PLR0913, PLR0917 - the parts of a loop
     from functrain.disk.course import Course
 
     _check_epochs(epochs)
-    course = Course(shell, loader, checkpoint, resume)
+    course = Course(shell, loader, checkpoint if shell.state.rank == 0 else None, resume)
     return _Run(shell, loss_fn, forward, validate, validate_with, course).run(loader, epochs, progress=progress)
 
 
@@ -108,7 +108,8 @@ class _Run:
         """Run the epochs."""
         total = _length(loader)
         first = self.course.epochs_done
-        with self.course, tqdm(total=total and total * (epochs - first), disable=not progress, unit="batch") as bar:
+        hidden = not progress or self.driver.state.rank > 0
+        with self.course, tqdm(total=total and total * (epochs - first), disable=hidden, unit="batch") as bar:
             if not self.course.resumed:
                 self.driver.fire(Stage.BEFORE_TRAINING)
             for epoch in range(first, epochs):
@@ -119,6 +120,7 @@ class _Run:
     def _run_epoch(self, loader: Iterable[Any], bar: Any, *, may_be_empty: bool) -> None:
         """Run one pass over the loader, close its window, validate."""
         before = len(self.history.raw)
+        _tell_epoch(loader, int(self.driver.state.clock.epoch))
         if not self.course.inside_epoch:
             self.driver.fire(Stage.BEFORE_EPOCH)
         for batch, last in with_last(self.course.batches()):
@@ -197,6 +199,13 @@ def with_last(loader: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
 
 END: Any = object()
 """What stands behind the last batch."""
+
+
+def _tell_epoch(loader: Any, epoch: int) -> None:
+    """Let a sampler that deals to one rank of several shuffle anew."""
+    tell = getattr(getattr(loader, "sampler", None), "set_epoch", None)
+    if callable(tell):
+        tell(epoch)
 
 
 def _length(loader: Any) -> int | None:

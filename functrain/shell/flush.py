@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functrain._stage import Stage
-from functrain.shell.boundary import check_limits, finish, run_step
+from functrain.shell.boundary import check_limits, finish, reduce_kept, run_step
 from functrain.shell.driver import Driver, Phase
 
 
@@ -32,6 +32,7 @@ def step_window(driver: Driver) -> None:
         hyper=driver.applier.optimizers.hyper(),
     )
     try:
+        reduce_kept(driver)
         run_step(driver)
     except BaseException as error:
         driver.recover(before, error)

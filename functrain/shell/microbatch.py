@@ -13,10 +13,10 @@ from torch import Tensor
 from functrain import _scaler
 from functrain._select import Number
 from functrain._stage import Stage
-from functrain._state import EMPTY
+from functrain._state import EMPTY, TrainState
 from functrain._tree import freeze
 from functrain._verdict import checked_loss
-from functrain.shell.boundary import check_limits, finish, resolved, run_step
+from functrain.shell.boundary import check_limits, finish, reduce_kept, resolved, run_step
 from functrain.shell.driver import Driver, Phase
 from functrain.shell.weights import weighed_window
 
@@ -77,6 +77,8 @@ class MicroBatch:
             driver.state = driver.applier.zero_grad(driver.state)
         if driver.may_drop:
             self._buffers = driver.applier.models.saved_buffers()
+        if driver.distributed is not None:
+            driver.distributed.open(driver.state)
         self._enter_autocast()
 
     def _enter_autocast(self) -> None:
@@ -129,14 +131,26 @@ class MicroBatch:
     def _backward(self) -> None:
         """Fold the loss, then run the one backward unless a hook drops the micro-batch."""
         driver = self._driver
-        driver.state = driver.state.replace(params=driver.applier.models.live)
+        before = driver.state = driver.state.replace(params=driver.applier.models.live)
         proceed = driver.fire(Stage.DO_BACKWARD)
         driver.state, enters = resolved(driver.state, Stage.DO_BACKWARD, proceed)
         if enters:
             self._differentiate()
         else:
             driver.applier.models.restore_buffers(self._buffers)
+        if driver.distributed is not None:
+            self._close_ranks(before, differentiated=enters)
         driver.state = driver.applier.after_backward(driver.state, entered=enters)
+
+    def _close_ranks(self, before: TrainState, *, differentiated: bool) -> None:
+        """End the micro-batch between ranks; a boundary that was dropped reduces what the window holds."""
+        driver = self._driver
+        if driver.distributed is None:
+            return
+        driver.distributed.close(differentiated=differentiated)
+        if not differentiated:
+            driver.state = driver.distributed.agreement.with_slots_before(before, driver.state)
+            reduce_kept(driver)
 
     def _differentiate(self) -> None:
         """Run the backward; gradients kept from a finished window first get the scale of what is added to them."""
@@ -164,6 +178,8 @@ class MicroBatch:
         self._left = True
         self.done = True
         driver = self._driver
+        if driver.distributed is not None:
+            driver.distributed.close(differentiated=driver.phase is not Phase.FORWARD)
         if driver.phase is not Phase.STEPPED:
             driver.applier.models.restore_buffers(self._buffers)
         driver.recover(self._before, error)
@@ -193,6 +209,9 @@ class MicroBatch:
         """Let a micro-batch without an update take its place in the window, and nothing more."""
         driver = self._driver
         driver.applier.models.restore_buffers(self._buffers)
+        if driver.distributed is not None:
+            driver.distributed.agreement.absent()
+            self._close_ranks(driver.state, differentiated=False)
         driver.state = driver.applier.read_gradients(driver.applier.refreshed(driver.state))
         run_step(driver)
         finish(driver, presented=True)

@@ -8,8 +8,9 @@ from typing import Any, TypeAlias, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
+from functrain._foreach import locals_of
 from functrain._frozen_map import FrozenMap, wrap
-from functrain.shell.names import named_buffers, named_parameters
+from functrain.shell.names import is_shard, named_buffers, named_parameters
 
 T = TypeVar("T")
 SavedBuffer: TypeAlias = tuple[dict[str, Any], str, Tensor, Tensor]
@@ -56,6 +57,7 @@ class Models:
         self.modules = keyed(given, nn.Module, "models")
         self.live: FrozenMap[Any] = FrozenMap({key: named_parameters(each) for key, each in self.modules.items()})
         self._holders = {key: named_buffers(each) for key, each in self.modules.items()}
+        self._shards: list[Any] = [part for each in self.modules.values() for part in each.modules() if is_shard(part)]
         self._all = [leaf for held in self.live.values() for leaf in held.values()]
         self.places = list(self._unique())
         self.unreached = self.places
@@ -76,13 +78,18 @@ class Models:
 
     def _now(self) -> list[int]:
         """Return where the parameters lie: a cast or a move of the module gives them other storage."""
-        return [*map(torch.Tensor.data_ptr, self._all)]
+        return [*map(torch.Tensor.data_ptr, locals_of(self._all))]
 
     def _held(self) -> FrozenMap[Any]:
         """Return the buffers as the modules hold them now."""
         return FrozenMap(
             {key: {name: at[own] for name, (at, own) in held.items()} for key, held in self._holders.items()}
         )
+
+    def forget_gathered(self) -> None:
+        """Let sharded modules gather anew: whole parameters that a forward has left there are of old values."""
+        for part in self._shards:
+            part.reshard()
 
     def refresh_params(self) -> None:
         """Follow casts and moves of the module; without any, the mapping stays the same object."""

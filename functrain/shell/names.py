@@ -36,6 +36,16 @@ def _wrapped_under(module: nn.Module) -> str | None:
     return None
 
 
+def is_shard(module: nn.Module) -> bool:
+    """Tell whether ``fully_shard`` was called on a module; who has called it has imported it.
+
+    >>> is_shard(nn.Linear(1, 1))
+    False
+    """
+    kind = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", None)
+    return kind is not None and isinstance(module, kind)
+
+
 def unwrapped(module: nn.Module) -> nn.Module:
     """Return the module inside any depth of wrappers.
 

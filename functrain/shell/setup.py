@@ -14,7 +14,9 @@ from functrain._strict import strict_pipeline
 from functrain._tree import FrozenMap
 from functrain._wrapper import innermost
 from functrain.hooks.precision import RULE, MixedPrecision
+from functrain.shell.alike import check_alike
 from functrain.shell.apply import Applier
+from functrain.shell.distributed import Distributed, ranks_of
 from functrain.shell.driver import Driver
 from functrain.shell.models import Models
 from functrain.shell.optimizers import Optimizers
@@ -32,7 +34,11 @@ def build_driver(
     scaler = _enabled(scaler)
     if scaler is not None and (precision is None or not precision.scales):
         raise ValueError(_unused_scaler(precision))
+    ranks = ranks_of(real_models.modules)
     state = _first_state(real_models, real_optimizers, precision, strict=strict)
+    if ranks is not None:
+        check_alike(ranks, pipeline, state, real_optimizers)
+        state = state.replace(rank=ranks.rank, world=ranks.world)
     if precision is not None and precision.scales:
         _check_scaled(real_models)
         state = state.replace(scaler=_scaler.created(precision.init_scale, real_optimizers.by_key))
@@ -40,7 +46,8 @@ def build_driver(
     if scaler is not None and precision is not None:
         state = _read(scaler, precision, state)
     applier = Applier(real_models, real_optimizers, scaler)
-    return Driver(strict_pipeline(pipeline) if strict else pipeline, applier, state)
+    runs = strict_pipeline(pipeline) if strict else pipeline
+    return Driver(runs, applier, state, None if ranks is None else Distributed(runs, ranks, real_models.modules))
 
 
 def _precision(pipeline: Pipeline) -> MixedPrecision | None:

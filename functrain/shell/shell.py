@@ -15,12 +15,13 @@ from functrain._fold import Pipeline, fold
 from functrain._select import Number
 from functrain._stage import Stage
 from functrain._state import TrainState
-from functrain.shell import dictionaries
+from functrain.shell import dictionaries, sharded
 from functrain.shell.averaging import Averages
 from functrain.shell.batch_norm import Forward, settling
 from functrain.shell.best import Best, best_of
 from functrain.shell.flush import close_epoch, flush_window
 from functrain.shell.lifecycle import close_hooks, entered_hooks
+from functrain.shell.metrics import read_metrics
 from functrain.shell.microbatch import MicroBatch
 from functrain.shell.setup import build_driver
 from functrain.shell.shown import Swap
@@ -150,6 +151,22 @@ class Shell:
             KeyError: no such key, if a scheduler waits for it; lists those there are.
         """
         consume(self._driver, summary, metric)
+
+    @torch.no_grad()
+    def metrics(self) -> dict[str, float]:
+        """Return ``state.metrics`` and the loss as numbers, averaged over the ranks of a run.
+
+        Nothing is exchanged or read before somebody asks. On several ranks all must ask, at the same place: it is one
+        collective. What some rank has not measured is NaN.
+
+        >>> model = nn.Linear(1, 1)
+        >>> shell = Shell(model, torch.optim.SGD(model.parameters(), lr=0.1), [])
+        >>> with shell.batch():
+        ...     shell.update(model(torch.ones(1, 1)).square().mean() * 0)
+        >>> shell.metrics()
+        {'loss': 0.0}
+        """
+        return read_metrics(self._driver)
 
     def averaged(
         self, name: str = "ema", *, batch_norm_from: Iterable[Any] | None = None, forward: Forward | None = None
@@ -301,6 +318,32 @@ class Shell:
 
         self._refuse_inside_batch("functrain.save()")
         return packed_shell(self._driver, self._averages, data)
+
+    @torch.inference_mode(mode=False)
+    def save_sharded(self, path: sharded.Path) -> None:
+        """Write a folder through ``torch.distributed.checkpoint``, each rank its part; all must call it.
+
+        Raises:
+            ValueError: a window is open.
+            RuntimeError: in an open batch.
+
+        See also: ``functrain.save``, whose checkpoints execute nothing when they are loaded; these are for files that
+        you trust.
+        """
+        self._refuse_inside_batch("shell.save_sharded()")
+        sharded.save_sharded(self._driver, self._averages, path)
+
+    @torch.inference_mode(mode=False)
+    def load_sharded(self, path: sharded.Path) -> None:
+        """Resume from :meth:`save_sharded`, on any number of ranks, also on one alone; all must call it.
+
+        Raises:
+            ValueError: a window is open; or what :meth:`load_state_dict` refuses.
+            RuntimeError: in an open batch, or inside :meth:`averaged`.
+        """
+        self._refuse_inside_averages("shell.load_sharded()")
+        self._refuse_inside_batch("shell.load_sharded()")
+        sharded.load_sharded(self._driver, self._averages, path)
 
     def _refuse_inside_averages(self, what: str) -> None:
         if self._averages.active:

@@ -119,6 +119,7 @@ class Shown:
         with torch.no_grad():
             for held, values in live:
                 _foreach.copy_([held[name] for name in values], list(values.values()))
+        self._models.forget_gathered()
         _forget_computed()
 
     def raw(self, state: TrainState) -> TrainState:
