@@ -44,6 +44,12 @@ def grid_html(grid: Grid) -> str:
     '</table><p class="warning">! a &lt; b</p>'
     """
     head = "".join(f"<th>{escape(name)}</th>" for name in grid.heads)
-    rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in grid.rows)
+    rows = "".join(f"<tr>{''.join(_cell(cell, grid.colours.get(cell)) for cell in row)}</tr>" for row in grid.rows)
     warnings = "".join(f'<p class="warning">! {escape(each)}</p>' for each in grid.warnings)
     return f"<table><tr>{head}</tr>{rows}</table>{warnings}"
+
+
+def _cell(text: str, colour: str | None) -> str:
+    """Return a cell, white on a colour if it has one."""
+    style = "" if colour is None else f' style="background:{colour};color:#fff"'
+    return f"<td{style}>{escape(text)}</td>"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Grid:
         heads: the headings; the first is that of the row names.
         rows: texts, each row as long as the headings.
         warnings: what is wrong or needs a look, one sentence each.
+        colours: behind cells of a certain text, in HTML.
 
     >>> Grid(("stage", "clip"), (("DO_OPTIMIZER_STEP", "x"),)).warnings
     ()
@@ -41,3 +43,4 @@ class Grid:
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     warnings: tuple[str, ...] = ()
+    colours: Mapping[str, str] = field(default_factory=dict[str, str])
