@@ -61,6 +61,8 @@ class Trace:
         """Return the lanes as text."""
         return str(self.view())
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         """Return the lanes as HTML."""
         return self.view().html()
