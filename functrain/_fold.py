@@ -137,6 +137,12 @@ class Pipeline(Hook):
 
         return pipeline_table(self)
 
+    def _repr_html_(self) -> str:
+        """Show the pipeline in a notebook as a grid of stages by hooks."""
+        from functrain.show.pipeline import pipeline
+
+        return pipeline(self).html()
+
 
 def _with_veto(state: TrainState, stage: Stage, member: Hook, proceed: Flag) -> TrainState:
     """Record a veto under stage and name; the usual case, nothing changed, costs a look-up."""

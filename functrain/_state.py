@@ -131,6 +131,12 @@ class TrainState(_tree.Record):
         sizes = {name: len(getattr(self, name)) for name in ("params", "buffers", "grads", "hooks", "metrics")}
         return f"TrainState({self.clock!r}, {self.window!r}, sizes={sizes})"
 
+    def _repr_html_(self) -> str:
+        """Show the state in a notebook as a tree that folds; reads no device."""
+        from functrain.show.state import state
+
+        return state(self).html()
+
 
 FIELDS = tuple(each.name for each in fields(TrainState) if each.name not in STATIC)
 """The names of the fields that hold leaves: what ``Hook.writes`` may name."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -30,6 +30,12 @@ class Snapshot:
     optimizers: dict[str, Any]
     schedulers: dict[str, Any]
     random: dict[str, Any]
+
+    def _repr_html_(self) -> str:
+        """Show the snapshot in a notebook as a tree that folds; reads no device."""
+        from functrain.show.state import state
+
+        return state({each.name: getattr(self, each.name) for each in fields(self)}, root="snapshot").html()
 
 
 def copied(tree: Any) -> Any:
