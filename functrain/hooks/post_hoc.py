@@ -80,7 +80,7 @@ def post_hoc_coefficients(
         ValueError: nothing saved, a width that no exponent has, or a step that none of them has come to.
 
     >>> [round(each, 2) for each in post_hoc_coefficients([(20, 0.1), (20, 0.05)], 0.08)]
-    [-0.0, 0.74, 0.26]
+    [0.74, 0.26]
     """
     if not saved:
         msg = (

@@ -108,7 +108,10 @@ class SkipSpikes(Hook):
 
     def _pooled(self, state: TrainState) -> TrainState:
         """Return the state with the window's numbers over all ranks: a spike of one is a spike of all."""
-        if self.of == "grad_norm" or not (state.window.boundary and state.window.entered):
+        boundary = state.window.boundary  # a tensor in the pure engine, which is one process
+        if self.of == "grad_norm" or isinstance(boundary, Tensor):
+            return state
+        if not (boundary and state.window.entered):
             return state
         slot = state.hooks[self.name]
         worst, total, count = gathered(torch.stack([slot[name] for name in ("worst", "sum", "count")])).unbind(1)

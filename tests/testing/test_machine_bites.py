@@ -121,14 +121,13 @@ def not_swapping_back(_original: Any) -> Any:
     """Leave the average in the model where something was raised."""
 
     @contextmanager
-    def showing(self: Any, key: str, slot: Any) -> Generator[None]:
+    def showing(self: Any, key: str, slot: Any, _settle: Any = None) -> Generator[None]:
         token = object()
         self._keep(key, slot)
         self._entered[token] = (key, slot)
         self._write(key, slot["shadow"], slot["buffers"])
         yield
-        del self._entered[token]
-        self._uncover(key)
+        self._uncover(token, key)
 
     return showing
 
