@@ -30,7 +30,7 @@ def compiled(step: Step, **options: Any) -> Step:
     before returned. What the step closes over (the loss, the pipeline) must therefore stay as it is.
 
     A donated state comes back as the very same object, with other values in its tensors. Those that the step writes
-    over without reading them (the gradients, where each micro-batch is a window of its own) have no memory while the
+    over without reading them (the gradients, where no ``Accumulate`` may keep them) have no memory while the
     step runs, as after ``zero_grad``; if it raises, they hold zeros.
 
     Args:
