@@ -57,7 +57,7 @@ def test_bools_and_strings_are_refused_only_here(wrong: dict[str, Any]) -> None:
         EMA(**wrong)
 
 
-@pytest.mark.parametrize("wrong", [{"device": "cpu"}, {"model_key": " "}])
+@pytest.mark.parametrize("wrong", [{"shadow": "cpu"}, {"model_key": " "}])
 def test_unknown_fields_and_empty_keys_are_refused(wrong: dict[str, Any]) -> None:
     """Unknown fields and blank keys are refused by both."""
     for hook in (EMAHook, EMA):
