@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeAlias
 
+import torch
 from torch import Tensor
 
 Gather: TypeAlias = Callable[[Tensor], Tensor]
@@ -30,9 +31,10 @@ def gathered(values: Tensor) -> Tensor:
 
     A hook asks only where every rank does: never behind a verdict that may differ between them.
 
-    >>> import torch
+    A traced call asks nobody: a compiled step is one process, and no tracer sees through a context.
+
     >>> gathered(torch.tensor([1.0, 2.0]))
     tensor([[1., 2.]])
     """
-    gather = _GATHER.get()
+    gather = None if torch.compiler.is_compiling() else _GATHER.get()
     return values.unsqueeze(0) if gather is None else gather(values)

@@ -126,3 +126,13 @@ def test_a_stage_maps_over_lanes(stage: Stage) -> None:
         alone = called(PIPELINE, stage)(lane, skips[place])
         for found, expected in zip(torch_pytree.tree_leaves(mapped), torch_pytree.tree_leaves(alone), strict=True):
             torch.testing.assert_close(found[place], expected, rtol=1e-6, atol=1e-7, equal_nan=True)
+
+
+def test_a_tracer_asks_no_other_rank() -> None:
+    """A hook that decides with all ranks is one graph, too: a compiled step is one process."""
+    from functrain.testing import Scene, laws
+
+    hook = Accumulate(every=1, weight=lambda batch: batch["tokens"])
+    scaler = {"scale": 1.0, "growth_tracker": 0, "found_inf": {}}
+    state = fold(hook).prepared(TrainState(scaler=scaler, batch={"tokens": torch.tensor(3.0)}, world=4))
+    laws.TRACEABLE.check(Scene(hook, state, Stage.BEFORE_BATCH, will_skip=False))
