@@ -14,11 +14,11 @@ from torch import Tensor
 from functrain._encoding import Decoder
 from functrain._errors import CheckpointError
 from functrain._sealed import parsed, unsealed
-from functrain.disk.entry import Entry, header_of, read_entry
-from functrain.disk.folder import FOLDER, open_file
+from functrain.disk.entry import read_entry
+from functrain.disk.folder import FOLDER, check_file, open_file
 from functrain.disk.layout import FORMAT, MANIFEST, MOST_BYTES, MOST_NODES, TENSORS, VERSION
 from functrain.disk.manifest import nodes_of
-from functrain.disk.tensor_file import check_tensors, read_tensors
+from functrain.disk.tensor_file import TensorFile
 
 COUNTS = ("step", "batch", "epoch")
 CONTENT: dict[str, type[Any]] = {
@@ -55,17 +55,12 @@ class Archive:
             self.entries, self._checksums = [entry for entry, _ in known], [number for _, number in known]
             self._parts: dict[str, Any] = content["parts"]
         with told(path, TENSORS):
-            self._file = open_file(folder, TENSORS)
-        try:
-            with told(path, TENSORS):
-                _check_header(self._file, self.entries)
-        except BaseException:
-            self.close()
-            raise
+            check_file(folder, TENSORS)
+            self._file = TensorFile(path / TENSORS, self.entries)
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self._file)
+        self._file.close()
 
     def outline(self) -> dict[str, Any]:
         """Return the parts with tensors that have no memory, to see whether they fit.
@@ -84,8 +79,7 @@ class Archive:
         """
         self.outline()
         with told(self.path, TENSORS):
-            self._rewind()
-            tensors = read_tensors(self._file, self.entries, self._checksums)
+            tensors = self._file.read(self._checksums)
         with told(self.path, MANIFEST):
             return self._trees(tensors)
 
@@ -97,11 +91,7 @@ class Archive:
         """
         self.outline()
         with told(self.path, TENSORS):
-            self._rewind()
-            check_tensors(self._file, self.entries, self._checksums)
-
-    def _rewind(self) -> None:
-        os.lseek(self._file, len(header_of(self.entries)), os.SEEK_SET)
+            self._file.check(self._checksums)
 
     def _trees(self, tensors: Sequence[Tensor]) -> dict[str, Any]:
         """Return the parts as trees, with each of the tensors at one place."""
@@ -189,13 +179,3 @@ def _clock(counts: Any) -> dict[str, int]:
     if [type(counts.get(name)) for name in COUNTS] != [int] * len(COUNTS):
         raise ValueError(f"its clock needs the counts {list(COUNTS)}")
     return {name: cast("dict[str, int]", counts)[name] for name in COUNTS}
-
-
-def _check_header(file: int, entries: Sequence[Entry]) -> None:
-    """Compare size and header of the file with those that follow from the manifest."""
-    header = header_of(entries)
-    expected, found = len(header) + sum(entry.size for entry in entries), os.fstat(file).st_size
-    if found != expected:
-        raise ValueError(f"it has {found} bytes; by the manifest it has {expected}")
-    if os.read(file, len(header)) != header:
-        raise ValueError("its header is not the one that follows from the manifest")

@@ -45,12 +45,7 @@ def save_average(path: str | PathLike[str], shell: Shell, name: str = "ema") -> 
     target = Path(path).absolute()
     beside = target.with_name(f"{PREFIX}{target.name}-{secrets.token_hex(8)}")
     try:
-        file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
-            write_tensors(file, [entry_of(key, value) for key, value in tensors.items()], [*tensors.values()])
-            os.fsync(file)
-        finally:
-            os.close(file)
+        write_tensors(beside, [entry_of(key, value) for key, value in tensors.items()], [*tensors.values()])
         beside.replace(target)
         sync_folder(target.parent)
     except BaseException as error:

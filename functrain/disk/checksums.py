@@ -2,44 +2,40 @@
 
 from __future__ import annotations
 
+import ctypes
 import zlib
-from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
+from torch import Tensor
+
 SMALL = 1 << 18
-"""What is smaller than this is not worth handing over."""
-AHEAD = 8
-"""How many chunks may wait: what waits is held in memory."""
+"""How many bytes are not worth handing over."""
 
 
 class Checksums:
-    """Checksums by place; enter it, add chunks in their order, leave it, read :attr:`found`.
+    """Checksums by place; enter it, add tensors, leave it, read :attr:`found`.
 
+    >>> import torch
     >>> with Checksums() as checksums:
-    ...     checksums.add(0, memoryview(b"functrain"))
+    ...     checksums.add(0, torch.tensor([1, 2], dtype=torch.int8))
     >>> checksums.found
-    {0: 3798805126}
+    {0: 3066839698}
     """
 
     def __init__(self) -> None:
         """Start with none."""
         self.found: dict[int, int] = {}
         self._pool = ThreadPoolExecutor(1, "functrain-checksums")
-        self._waiting: deque[Future[None]] = deque()
+        self._waiting: dict[int, Future[int]] = {}
 
-    def add(self, place: int, chunk: memoryview, *, whole: bool = False) -> None:
-        """Add the next chunk of a place; what is ``whole`` and small is summed at once."""
-        if whole and len(chunk) < SMALL:
-            self._sum(place, chunk)
-            return
-        while len(self._waiting) >= AHEAD:
-            self._waiting.popleft().result()
-        self._waiting.append(self._pool.submit(self._sum, place, chunk))
-
-    def _sum(self, place: int, chunk: memoryview) -> None:
-        self.found[place] = zlib.crc32(chunk, self.found.get(place, 0))
+    def add(self, place: int, tensor: Tensor) -> None:
+        """Add a contiguous tensor on the CPU; a small one is summed at once."""
+        if tensor.nbytes < SMALL:
+            self.found[place] = crc32(tensor)
+        else:
+            self._waiting[place] = self._pool.submit(crc32, tensor)
 
     def __enter__(self) -> Self:
         """Start."""
@@ -50,3 +46,17 @@ class Checksums:
     ) -> None:
         """Wait for what has been added."""
         self._pool.shutdown(wait=True, cancel_futures=kind is not None)
+        if kind is None:
+            self.found.update((place, future.result()) for place, future in self._waiting.items())
+
+
+def crc32(tensor: Tensor) -> int:
+    """Return the checksum of the bytes of a contiguous tensor on the CPU.
+
+    >>> import torch
+    >>> crc32(torch.tensor([1, 2], dtype=torch.int8)) == zlib.crc32(bytes([1, 2]))
+    True
+    """
+    if not tensor.nbytes:
+        return 0
+    return zlib.crc32((ctypes.c_ubyte * tensor.nbytes).from_address(tensor.data_ptr()))

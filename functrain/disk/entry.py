@@ -1,9 +1,7 @@
-"""One tensor of a checkpoint in words, and the header of safetensors that many of them make."""
+"""One tensor of a checkpoint in words."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple, cast
 
@@ -13,7 +11,7 @@ from torch import Tensor
 from functrain._encoding import dtype_named, shape_of
 from functrain.disk.layout import MOST_DIMENSIONS
 
-NAMES = {
+CODES = {
     torch.float64: "F64",
     torch.float32: "F32",
     torch.float16: "F16",
@@ -51,6 +49,21 @@ class Entry(NamedTuple):
     def size(self) -> int:
         """How many bytes it has."""
         return prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether safetensors knows the dtype; any other is stored as bytes."""
+        return self.dtype in CODES
+
+    @property
+    def code(self) -> str:
+        """What safetensors calls the dtype under which it is stored."""
+        return CODES.get(self.dtype, "U8")
+
+    @property
+    def stored_shape(self) -> list[int]:
+        """The shape under which it is stored."""
+        return list(self.shape) if self.is_plain else [self.size]
 
     def made(self, device: str = "cpu") -> Tensor:
         """Return a tensor of this kind, with nothing in particular in it.
@@ -92,35 +105,3 @@ def read_entry(record: Any) -> tuple[Entry, int]:
     if len(shape) > MOST_DIMENSIONS:
         raise ValueError(f"{name} has {len(shape)} dimensions")
     return Entry(name, dtype_named(dtype), shape_of(shape)), checksum
-
-
-def file_order(entries: Sequence[Entry]) -> list[int]:
-    """Return the order in which tensors lie in the file: wide dtypes first, so that all are aligned.
-
-    >>> file_order([Entry("a", torch.bool, ()), Entry("b", torch.float64, ())])
-    [1, 0]
-    """
-    return sorted(range(len(entries)), key=lambda place: (-entries[place].dtype.itemsize, place))
-
-
-def header_of(entries: Sequence[Entry]) -> bytes:
-    r"""Return the header of a safetensors file, with its length before it; padded to eight bytes.
-
-    >>> header_of([Entry("w", torch.float32, (2,))])
-    b'8\x00\x00\x00\x00\x00\x00\x00{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}  '
-
-    Raises:
-        ValueError: two tensors of one name.
-    """
-    header: dict[str, Any] = {}
-    end = 0
-    for place in file_order(entries):
-        entry = entries[place]
-        start, end = end, end + entry.size
-        kind, shape = NAMES.get(entry.dtype, "U8"), list(entry.shape) if entry.dtype in NAMES else [entry.size]
-        header[entry.name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
-    if len(header) < len(entries):
-        raise ValueError("two tensors have one name")
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text

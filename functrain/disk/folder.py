@@ -20,8 +20,8 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @contextmanager
-def appearing(path: Path) -> Generator[int]:
-    """Give a new folder, open, that is at ``path`` once the context is left, and nowhere if it raises.
+def appearing(path: Path) -> Generator[Path]:
+    """Give a new folder that is at ``path`` once the context is left, and nowhere if it raises.
 
     Raises:
         FileExistsError: something is there already.
@@ -32,9 +32,9 @@ def appearing(path: Path) -> Generator[int]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path.parent)
-        with _beside(path) as (temporary, folder):
-            yield folder
-            os.fsync(folder)
+        with _beside(path) as temporary:
+            yield temporary
+            sync_folder(temporary)
             temporary.rename(path)
             sync_folder(path.parent)
     except OSError as error:
@@ -45,7 +45,7 @@ def appearing(path: Path) -> Generator[int]:
 
 
 @contextmanager
-def _beside(path: Path) -> Generator[tuple[Path, int]]:
+def _beside(path: Path) -> Generator[Path]:
     """Make a folder beside a path, locked as long as it is being written; remove it if anything raises."""
     temporary = path.parent / f"{PREFIX}{path.name}-{secrets.token_hex(8)}"
     temporary.mkdir()
@@ -53,7 +53,7 @@ def _beside(path: Path) -> Generator[tuple[Path, int]]:
     try:
         with suppress(OSError):  # a file system without locks: then nobody takes it for a leftover either
             _lock(folder)
-        yield temporary, folder
+        yield temporary
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -103,15 +103,22 @@ def sync_folder(path: Path) -> None:
         os.close(folder)
 
 
-@contextmanager
-def new_file(folder: int, name: str) -> Generator[int]:
-    """Give a new file in an open folder, to be written; it is durable when the context is left."""
-    file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
+def sync_file(path: Path) -> None:
+    """Make durable what a file holds."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        yield file
         os.fsync(file)
     finally:
         os.close(file)
+
+
+def check_file(folder: int, name: str) -> None:
+    """Check that a file of an open folder is one.
+
+    Raises:
+        ValueError: it is missing, a link, or no file.
+    """
+    os.close(open_file(folder, name))
 
 
 def open_file(folder: int, name: str) -> int:

@@ -3,10 +3,9 @@
 A checkpoint is a folder with two files. It appears under its name whole or not at all, and is never changed afterwards.
 
 ``tensors.safetensors``
-    All tensors, in the format of the safetensors package, any reader of which can open it: eight bytes with the length
-    of the header, the header as JSON, the bytes. Names are places as source text, such as
-    ``state.params["main"]["0.weight"]``. Wider dtypes come first, so that all of them are aligned. A dtype that
-    safetensors lacks is stored as bytes, ``U8``; the manifest knows better.
+    All tensors, as the safetensors package writes them; any reader of that format can open it. Names are places as
+    source text, such as ``state.params["main"]["0.weight"]``. A dtype that safetensors lacks is stored as bytes,
+    ``U8``; the manifest knows better.
 
 ``manifest.json``
     ``{"format": "functrain checkpoint, version 1", "sha256": ..., "content": ...}``, the digest being that of the
@@ -17,8 +16,7 @@ A checkpoint is a folder with two files. It appears under its name whole or not 
       latest one has the highest;
     - ``clock``: ``step``, ``batch`` and ``epoch``;
     - ``written_by``: versions of functrain, torch and Python;
-    - ``tensors``: ``[name, dtype, shape, crc32]`` for each tensor. From this the header of the other file follows byte
-      by byte, so nobody reads that header: it is compared;
+    - ``tensors``: ``[name, dtype, shape, crc32]`` for each tensor; the header of the other file must say the same;
     - ``parts``: trees, as :mod:`functrain._encoding` writes them. ``{"tensor": 3}`` stands for the fourth tensor.
 
 The parts of a shell are those of ``Shell.state_dict()``, ``latest`` and ``data``; those of a pure state are ``state``,
@@ -38,5 +36,3 @@ FORMAT = "functrain checkpoint, version "
 MANIFEST, TENSORS = "manifest.json", "tensors.safetensors"
 MOST_BYTES, MOST_NODES, MOST_DIMENSIONS = 64 << 20, 2_000_000, 64
 """Limits of a manifest: bytes; commas and brackets, which bound what parsing costs; dimensions of a tensor."""
-CHUNK = 4 << 20
-"""How many bytes are read or written at a time, so that their checksum is computed beside it."""

@@ -1,19 +1,22 @@
-"""The bytes of tensors: to a file and back, with checksums computed meanwhile."""
+"""The bytes of tensors: to a safetensors file and back, with checksums computed beside it."""
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
+import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors import SafetensorError, TensorSpec, safe_open, serialize_file
 from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from functrain.disk.checksums import Checksums
-from functrain.disk.entry import Entry, file_order, header_of
-from functrain.disk.layout import CHUNK
+from functrain.disk.checksums import Checksums, crc32
+from functrain.disk.entry import Entry
+from functrain.disk.folder import sync_file
 
 
 def storable(tensor: Tensor, where: str) -> Tensor:
@@ -30,106 +33,113 @@ def storable(tensor: Tensor, where: str) -> Tensor:
     return tensor.detach()
 
 
-def bytes_of(tensor: Tensor) -> memoryview:
-    r"""Return the memory of a contiguous tensor on the CPU, and keep the tensor as long as somebody has it.
-
-    >>> bytes(bytes_of(torch.tensor([1, 2], dtype=torch.int8)))
-    b'\x01\x02'
-    """
-    size = tensor.numel() * tensor.dtype.itemsize
-    if not size:
-        return memoryview(b"")
-    memory = (ctypes.c_ubyte * size).from_address(tensor.data_ptr())
-    memory.tensor = tensor  # pyright: ignore[reportAttributeAccessIssue] - an address alone keeps nothing alive
-    return memoryview(memory).cast("B")
-
-
-def chunks_of(memory: memoryview) -> Iterator[memoryview]:
-    """Yield memory in pieces that are read or written at a time."""
-    for start in range(0, len(memory), CHUNK):
-        yield memory[start : start + CHUNK]
-
-
-def write_tensors(file: int, entries: Sequence[Entry], tensors: Sequence[Tensor]) -> list[int]:
-    """Write a safetensors file, and return the checksum of each tensor.
+def write_tensors(path: Path, entries: Sequence[Entry], tensors: Sequence[Tensor]) -> list[int]:
+    """Write a new safetensors file, durable when this returns, and return the checksum of each tensor.
 
     Raises:
-        OSError: the disk is full, or fails.
+        OSError: something is there, the disk is full, or it fails.
+        ValueError: two tensors of one name.
     """
-    header = header_of(entries)
-    _reserve(file, len(header) + sum(entry.size for entry in entries))
-    write_all(file, memoryview(header))
+    plain = [tensor.resolve_conj().resolve_neg().cpu().contiguous() for tensor in tensors]
+    specs = {entry.name: _spec(entry, tensor) for entry, tensor in zip(entries, plain, strict=True)}
+    if len(specs) < len(entries):
+        raise ValueError("two tensors have one name")
+    path.open("xb").close()
+    mode = path.stat().st_mode
     with Checksums() as checksums:
-        for place in file_order(entries):
-            memory = bytes_of(tensors[place].resolve_conj().resolve_neg().cpu().contiguous())
-            for chunk in chunks_of(memory):
-                checksums.add(place, chunk, whole=len(chunk) == len(memory))
-                write_all(file, chunk)
-    return [checksums.found.get(place, 0) for place in range(len(entries))]
+        for place, tensor in enumerate(plain):
+            checksums.add(place, tensor)
+        try:
+            serialize_file(specs, path)
+        except SafetensorError as error:
+            raise _os_error(error, path) from error
+    path.chmod(mode)  # the package makes a file that only its owner may read, whatever the umask says
+    sync_file(path)
+    return [checksums.found[place] for place in range(len(entries))]
 
 
-def _reserve(file: int, size: int) -> None:
-    """Ask for the room at once: a full disk says so before anything is written, and writing is faster."""
-    try:
-        os.posix_fallocate(file, 0, size)
-    except AttributeError:  # a system that has no such call
-        return
-    except OSError as error:  # a file system that cannot do it
-        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
+def _spec(entry: Entry, tensor: Tensor) -> TensorSpec:
+    dtype = str(tensor.dtype if entry.is_plain else torch.uint8).removeprefix("torch.")
+    return TensorSpec(dtype=dtype, shape=entry.stored_shape, data_ptr=tensor.data_ptr(), data_len=entry.size)
+
+
+def _os_error(error: SafetensorError, path: Path) -> OSError:
+    """Return what the system has said: the package hands on only its text."""
+    number = re.search(r"os error (\d+)", str(error))
+    code = int(number[1]) if number else errno.EIO
+    return OSError(code, os.strerror(code) if number else str(error), str(path))
+
+
+class TensorFile:
+    """A safetensors file that has been opened, and whose header says what the manifest does."""
+
+    def __init__(self, path: Path, entries: Sequence[Entry]) -> None:
+        """Open the file and compare its header; no tensor is read.
+
+        Raises:
+            ValueError: it is no such file, or says something else.
+        """
+        self._entries = entries
+        try:
+            # pread: what is read is ours at once, and a file that shrinks meanwhile is an error instead of a crash.
+            self._file: Any = safe_open(path, framework="pt", backend="pread")
+        except (SafetensorError, OSError) as error:
+            raise ValueError(str(error)) from None
+        try:
+            self._compare()
+        except BaseException:
+            self.close()
             raise
 
+    def close(self) -> None:
+        """Close the file."""
+        self._file.__exit__(None, None, None)
 
-def write_all(file: int, memory: memoryview) -> None:
-    """Write all of it."""
-    while memory:
-        memory = memory[os.write(file, memory) :]
+    def read(self, checksums: Sequence[int]) -> list[Tensor]:
+        """Return the tensors.
 
+        Raises:
+            ValueError: one whose bytes are not those that were written, by name.
+        """
+        tensors: list[Tensor] = []
+        with Checksums() as found:
+            for place, tensor in enumerate(self._tensors()):
+                tensors.append(tensor)
+                found.add(place, tensor)
+        for place, (entry, checksum) in enumerate(zip(self._entries, checksums, strict=True)):
+            _check(entry, tensors[place], found.found[place], checksum)
+        return tensors
 
-def read_tensors(file: int, entries: Sequence[Entry], checksums: Sequence[int]) -> list[Tensor]:
-    """Read the tensors behind a header that has been compared.
+    def check(self, checksums: Sequence[int]) -> None:
+        """Read as :meth:`read` does, and keep nothing.
 
-    Raises:
-        ValueError: a tensor whose bytes are not those that were written, by name.
-    """
-    tensors = [entry.made() for entry in entries]
-    with Checksums() as found:
-        for place in file_order(entries):
-            memory = bytes_of(tensors[place])
-            for chunk in chunks_of(memory):
-                _fill(file, chunk, entries[place])
-                found.add(place, chunk, whole=len(chunk) == len(memory))
-    _compare(entries, checksums, found)
-    for entry, tensor in zip(entries, tensors, strict=True):
-        if tensor.dtype is torch.bool and bool((tensor.view(torch.uint8) > 1).any()):
-            raise ValueError(f"{entry.name} holds what is neither true nor false")
-    return tensors
+        Raises:
+            ValueError: a tensor whose bytes are not those that were written, by name.
+        """
+        for entry, tensor, checksum in zip(self._entries, self._tensors(), checksums, strict=True):
+            _check(entry, tensor, crc32(tensor), checksum)
 
+    def _tensors(self) -> Iterator[Tensor]:
+        """Yield one tensor after the other, of the dtype that the manifest gives it."""
+        for entry in self._entries:
+            try:
+                stored: Tensor = self._file.get_tensor(entry.name)
+            except (SafetensorError, RuntimeError, MemoryError, OSError) as error:
+                raise ValueError(f"{entry.name} cannot be read: {str(error).splitlines()[0]}") from None
+            yield stored if entry.is_plain else stored.view(entry.dtype).reshape(entry.shape)
 
-def check_tensors(file: int, entries: Sequence[Entry], checksums: Sequence[int]) -> None:
-    """Read as :func:`read_tensors` does, and keep nothing.
-
-    Raises:
-        ValueError: a tensor whose bytes are not those that were written, by name.
-    """
-    with Checksums() as found:
-        for place in file_order(entries):
-            size = entries[place].size
-            for start in range(0, size, CHUNK):
-                chunk = memoryview(bytearray(min(CHUNK, size - start)))
-                _fill(file, chunk, entries[place])
-                found.add(place, chunk, whole=len(chunk) == size)
-    _compare(entries, checksums, found)
-
-
-def _fill(file: int, memory: memoryview, entry: Entry) -> None:
-    while memory:
-        count = os.readv(file, [memory])
-        if not count:
-            raise ValueError(f"{entry.name} is cut off")
-        memory = memory[count:]
+    def _compare(self) -> None:
+        if sorted(self._file.keys()) != sorted(entry.name for entry in self._entries):
+            raise ValueError("its tensors are not those of the manifest")
+        for entry in self._entries:
+            stored = self._file.get_slice(entry.name)
+            if (stored.get_dtype(), stored.get_shape()) != (entry.code, entry.stored_shape):
+                found = f"{stored.get_dtype()} of shape {stored.get_shape()}"
+                raise ValueError(f"{entry.name} is {found}; by the manifest it is {entry.code} {entry.stored_shape}")
 
 
-def _compare(entries: Sequence[Entry], checksums: Sequence[int], found: Checksums) -> None:
-    for place, (entry, checksum) in enumerate(zip(entries, checksums, strict=True)):
-        if found.found.get(place, 0) != checksum:
-            raise ValueError(f"{entry.name} is not what was written (crc32)")
+def _check(entry: Entry, tensor: Tensor, found: int, checksum: int) -> None:
+    if found != checksum:
+        raise ValueError(f"{entry.name} is not what was written (crc32)")
+    if tensor.dtype is torch.bool and bool((tensor.view(torch.uint8) > 1).any()):
+        raise ValueError(f"{entry.name} holds what is neither true nor false")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from functrain.disk.folder import appearing, new_file
+from functrain.disk.folder import appearing, sync_file
 from functrain.disk.layout import MANIFEST, TENSORS
 from functrain.disk.manifest import manifest_of
 from functrain.disk.packed import Packed
 from functrain.disk.rotation import found_in
-from functrain.disk.tensor_file import write_all, write_tensors
+from functrain.disk.tensor_file import write_tensors
 
 
 def write(packed: Packed, path: Path) -> Path:
@@ -22,9 +22,8 @@ def write(packed: Packed, path: Path) -> Path:
     """
     target = path.absolute()
     with appearing(target) as folder:
-        with new_file(folder, TENSORS) as file:
-            checksums = write_tensors(file, packed.entries, packed.tensors)
+        checksums = write_tensors(folder / TENSORS, packed.entries, packed.tensors)
         serial = 1 + max((each.order[0] for each in found_in(target.parent)), default=0)
-        with new_file(folder, MANIFEST) as file:
-            write_all(file, memoryview(manifest_of(packed, checksums, serial)))
+        (folder / MANIFEST).write_bytes(manifest_of(packed, checksums, serial))
+        sync_file(folder / MANIFEST)
     return target

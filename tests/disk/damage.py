@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from functrain._sealed import sealed
-from functrain.disk.entry import header_of, read_entry
+from functrain.disk.entry import read_entry
 from functrain.disk.layout import FORMAT, MANIFEST, TENSORS
 
 Damage = Callable[[Path, int], bool]
@@ -91,12 +91,26 @@ def pickled(path: Path, number: int) -> bool:
 def reseal(path: Path, change: Callable[[dict[str, Any]], Any], *, header: bool = False) -> None:
     """Change the content of a manifest and seal it again, as somebody would who means harm; the header, too."""
     content = json.loads((path / MANIFEST).read_text())["content"]
-    old = len(header_of([read_entry(each)[0] for each in content["tensors"]]))
+    old = json.loads(json.dumps(content["tensors"]))
     change(content)
     (path / MANIFEST).write_text(sealed(FORM, content))
     if header:
-        data = (path / TENSORS).read_bytes()[old:]
-        (path / TENSORS).write_bytes(header_of([read_entry(each)[0] for each in content["tensors"]]) + data)
+        rewrite_header(path / TENSORS, old, content["tensors"])
+
+
+def rewrite_header(file: Path, old: list[Any], new: list[Any]) -> None:
+    """Let the header of a safetensors file say of each tensor what a changed manifest does."""
+    whole = file.read_bytes()
+    start = 8 + int.from_bytes(whole[:8], "little")
+    offsets = {name: each["data_offsets"] for name, each in json.loads(whole[8:start]).items()}
+    header, end = {}, 0
+    for _, after in sorted(zip(old, new, strict=True), key=lambda pair: offsets[pair[0][0]]):
+        entry = read_entry(after)[0]
+        begin, end = end, end + entry.size
+        header[entry.name] = {"dtype": entry.code, "shape": entry.stored_shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    file.write_bytes(len(text).to_bytes(8, "little") + text + whole[start:])
 
 
 def swap_tensors(path: Path, number: int) -> bool:

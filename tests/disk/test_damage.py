@@ -97,6 +97,7 @@ def test_nothing_damaged_is_loaded(kind: damage.Damage, number: int, good: Path,
     shutil.rmtree(path.parent)
 
 
+@pytest.mark.filterwarnings("ignore:hooks :UserWarning")  # a hook that has lost its name is left out, and told
 @many
 @given(number=st.integers(0, 2**20))
 def test_what_makes_no_sense_is_refused_or_harmless(number: int, good: Path, victim: Shell, tmp_path: Path) -> None:
@@ -131,8 +132,8 @@ def test_reading_alone_refuses_it_too(kind: damage.Damage, good: Path, tmp_path:
 
 MESSAGES = [
     (damage.flip, -1, r"tensors\.safetensors: .* is not what was written \(crc32\)"),
-    (damage.flip, 30, r"tensors\.safetensors: its header is not the one that follows from the manifest"),
-    (damage.cut, 2, r"tensors\.safetensors: it has 2 bytes; by the manifest it has \d+"),
+    (damage.flip, 30, r"tensors\.safetensors: its tensors are not those of the manifest"),
+    (damage.cut, 2, r"tensors\.safetensors: Error while deserializing header: header too small"),
     (damage.remove_part, 0, r"tensors\.safetensors: it is missing"),
     (damage.remove_part, 1, r"manifest\.json: it is missing"),
     (damage.link, 1, r"manifest\.json: it is a link"),

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 import functrain
 from functrain import EMA, Checkpoint, CheckpointError, TrainState, latest, load, save
@@ -248,11 +249,11 @@ def test_a_read_only_folder_leaves_what_was_there(small_disk: Path) -> None:
 def test_a_failing_disk_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Where nothing can be mounted, too: a write that fails half-way."""
 
-    def failing(file: int, memory: memoryview) -> None:
-        raise OSError(errno.EIO, "broken")
+    def failing(specs: object, path: Path) -> None:
+        raise SafetensorError("Error while serializing: I/O error: Input/output error (os error 5)")
 
     path = save(tmp_path / "one", state(1))
-    monkeypatch.setattr(tensor_file, "write_all", failing)
+    monkeypatch.setattr(tensor_file, "serialize_file", failing)
     with pytest.raises(OSError, match="Input/output error: no checkpoint was written"):
         save(tmp_path / "two", state(2))
     assert (names(tmp_path), weight(path)) == (["one"], 1.0)
