@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from functrain import latest, load
+from functrain import latest, load, save
 from functrain.disk import folder as folders
 from tests.testing.own_project import ROOT
 
@@ -49,4 +49,6 @@ def test_the_latest_loads_after_every_kill(tmp_path: Path, monkeypatch: pytest.M
         assert all(bool((leaf == step).all()) for leaf in state.params["main"].values())
         last = step
         folders.sweep(tmp_path)
-        assert len(list(tmp_path.iterdir())) <= 3  # two are kept, and one more until the next rotation
+        assert len(list(tmp_path.iterdir())) <= 5  # two are kept; each kill between writing and rotating leaves one
+    save(tmp_path / "last", state, keep=2)
+    assert len(list(tmp_path.iterdir())) == 2

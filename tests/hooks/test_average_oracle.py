@@ -225,3 +225,15 @@ def test_what_cannot_be_reconstructed(saved: Any, options: Any, message: str) ->
     """Is refused with what there is."""
     with pytest.raises(ValueError, match=message):
         post_hoc_average(saved, 0.1, **options)
+
+
+def test_what_is_no_float_comes_from_the_latest_snapshot() -> None:
+    """A reconstruction takes integers, and the dtype, as the last of three snapshots has them."""
+    dtypes = (torch.float64, torch.float64, torch.float32)
+    saved = [
+        PowerSnapshot(place, 0.1, {"w": torch.ones(1, dtype=dtype), "count": torch.tensor(place)})
+        for place, dtype in zip((2, 4, 8), dtypes, strict=True)
+    ]
+    found = post_hoc_average(saved, 0.1)
+    assert (found["count"].item(), found["w"].dtype) == (8, torch.float32)
+    assert found["w"].item() == pytest.approx(1.0)
