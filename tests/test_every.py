@@ -77,7 +77,7 @@ def test_every_needs_a_whole_number_of_at_least_one(n: Any) -> None:
 
 
 def test_every_counts_validations_after_the_nth_step() -> None:
-    """Between updates, as after a validation, it is due when the latest batch was the n-th step, and never after a skip."""
+    """As after a validation: it is due when the latest batch was the n-th step, and never after a skip."""
     look, seen = counted("look", Stage.AFTER_VALIDATION)
     shell = sgd_shell(Weight(), every(2, look) + vetoing([2, 4]))
     for _ in range(6):
