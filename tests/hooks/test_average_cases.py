@@ -198,3 +198,17 @@ def test_no_new_tensors_where_weights_are_written() -> None:
     run(shell, [-1.0] * 3)
     assert model.w is before[0]
     assert (model.w.data_ptr(), model.w.item()) == (before[1], 1.5)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_what_is_written_back_has_the_dtype_of_the_weight(strict: bool) -> None:
+    """A shadow in float64 beside a weight in float32, in place and as new tensors alike."""
+    shell = sgd_shell(Weight(), Lookahead(update_every=1, dtype="float64"), strict=strict)
+    run(shell, [-1.0] * 2)
+    weight = shell.state.params["main"]["w"]
+    assert (weight.dtype, weight.item()) == (torch.float32, 1.0)
+    assert shell.state.hooks["lookahead"]["shadow"]["w"].dtype == torch.float64
+    init, step, _ = pure.train_step(lambda params, _buffers, _batch: -params["w"].sum(), pure.sgd(1.0), shell.pipeline)
+    state = init({"w": torch.zeros(())})
+    state = step(step(state, torch.zeros(())), torch.zeros(()))
+    assert (state.params["main"]["w"].dtype, state.params["main"]["w"].item()) == (torch.float32, 1.0)
