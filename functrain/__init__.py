@@ -5,6 +5,14 @@ hooks by priority, any veto wins, later hooks see it; :class:`Shell` applies the
 optimizers, schedulers and loss scalers.
 
 Importing the package imports nothing else; the first name that is asked for imports all of it, torch included.
+
+``GATED_STAGES`` are the stages whose act a hook may veto, ``UPDATE_STAGES`` those that a hook claims by default:
+
+>>> import functrain
+>>> [stage.name for stage in functrain.Stage if stage in functrain.GATED_STAGES]
+['BEFORE_BATCH', 'DO_BACKWARD', 'DO_OPTIMIZER_STEP']
+>>> functrain.UPDATE_STAGES - functrain.GATED_STAGES
+frozenset({Stage.AFTER_OPTIMIZER_STEP})
 """
 
 from typing import TYPE_CHECKING

@@ -10,6 +10,8 @@ from importlib import import_module
 def lazily(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of a package: the first name imports its module ``_public``, with all.
 
+    ``__dir__`` lists the public names and no others.
+
     >>> getter, names = lazily("functrain")
     >>> getter("EMA").__name__, "EMA" in names()
     ('EMA', True)
@@ -30,7 +32,6 @@ def lazily(package: str) -> tuple[Callable[[str], object], Callable[[], list[str
         raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
 
     def names() -> list[str]:
-        load()
-        return sorted(here)
+        return sorted(import_module(f"{package}._public").__all__)
 
     return getter, names

@@ -123,6 +123,13 @@ def rotate(folder: Path, keep: int, saved: Path | None = None) -> list[Path]:
         folder: that holds checkpoints.
         keep: so many stay.
         saved: has just been written, and is known to be good.
+
+    >>> import tempfile
+    >>> from functrain import TrainState, save
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     paths = [save(f"{folder}/{name}", TrainState()) for name in ("first", "second")]
+    ...     [path.name for path in rotate(Path(folder), keep=1)]
+    ['first']
     """
     others = [each.path for each in found_in(folder) if each.path != saved]
     good = int(saved is not None)

@@ -28,6 +28,13 @@ class Stored:
         clock: step, batch and epoch.
         written_by: versions of functrain, torch and Python.
         parts: everything, as plain trees; see :mod:`functrain.disk.layout`.
+
+    >>> import tempfile
+    >>> from functrain import load, save
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     stored = load(save(f"{folder}/one", TrainState()))
+    >>> stored.kind, stored.clock["step"], stored.pipeline
+    ('pure', 0, None)
     """
 
     path: Path

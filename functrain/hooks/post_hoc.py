@@ -18,6 +18,11 @@ class PowerSnapshot(NamedTuple):
         step: completed steps at that time.
         relative_std: the width with which it was tracked.
         weights: the averaged tensors by name; copies, since ``Shell.averaged_module`` is refreshed in place.
+
+    >>> PowerSnapshot(step=100, relative_std=0.05, weights={"w": torch.ones(1)}).step
+    100
+
+    See also: :func:`post_hoc_average`, which takes them.
     """
 
     step: int

@@ -112,6 +112,14 @@ def to_shell(
     Raises:
         ValueError: an optimizer that has no pure counterpart.
 
+    >>> from functrain import ClipNorm, pure
+    >>> model, clip = torch.nn.Linear(1, 1), ClipNorm(max_norm=1.0)
+    >>> init, step, _ = pure.train_step(pure.functional(model, torch.nn.MSELoss()), pure.sgd(0.1), clip)
+    >>> state = step(init(pure.parameters(model)), (torch.ones(1, 1), torch.ones(1, 1)))
+    >>> shell = to_shell(state, model, torch.optim.SGD(model.parameters(), lr=0.1), hooks=clip)
+    >>> shell.state.clock.step, torch.equal(model.weight, state.params["main"]["weight"])
+    (1, True)
+
     See also: ``Shell.to_pure``.
     """
     from functrain.shell.shell import Shell

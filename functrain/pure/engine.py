@@ -36,6 +36,12 @@ class TrainStep(NamedTuple):
             a later batch may use: what is left out is never trained.
         step: ``step(state, batch) -> state``.
         flush: ``flush(state) -> state``: close a partial window by policy, and end the epoch.
+
+    >>> from functrain import Hook, pure
+    >>> init, step, flush = pure.train_step(lambda params, buffers, x: params["w"] * x, pure.sgd(0.1), Hook())
+    >>> state = step(init({"w": torch.ones(())}), torch.ones(()))
+    >>> state.params["main"]["w"], int(flush(state).clock.epoch)
+    (tensor(0.9000), 1)
     """
 
     init: Callable[..., TrainState]

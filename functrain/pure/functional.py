@@ -89,6 +89,9 @@ class Functional:
 
     Attributes:
         takes_noise: whether the engine hands a :class:`Noise` over.
+
+    >>> functional(nn.Linear(2, 1), nn.MSELoss()).takes_noise, functional(nn.Dropout(), nn.MSELoss()).takes_noise
+    (False, True)
     """
 
     def __init__(self, modules: Mapping[str, nn.Module], loss: Loss, *, takes_noise: bool) -> None:

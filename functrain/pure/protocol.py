@@ -22,6 +22,10 @@ class Optimizer(NamedTuple):
         update: ``grads, state, params -> updates, state``.
         step: ``grads, state, params -> params, state``.
         hyper: the numbers in the state that a schedule or a sweep may change.
+
+    >>> from functrain import pure
+    >>> pure.sgd(0.1).hyper
+    ('lr', 'weight_decay')
     """
 
     init: Callable[[Tree], Tree]

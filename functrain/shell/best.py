@@ -26,6 +26,14 @@ class Best:
         step: how many steps had been executed.
         epoch: in which it was.
         averaged: whether an average was validated, or the raw weights before its first update.
+
+    >>> from functrain import EMA, BestAverage, Shell
+    >>> model, hooks = nn.Linear(1, 1), [EMA(), BestAverage(metric="accuracy", mode="max")]
+    >>> shell = Shell(model, torch.optim.SGD(model.parameters(), lr=0.1), hooks)
+    >>> shell.validated({"accuracy": 0.75})
+    >>> best = shell.best()
+    >>> best.score, best.averaged, sorted(best.state_dict())
+    (0.75, False, ['bias', 'weight'])
     """
 
     score: float

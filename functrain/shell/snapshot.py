@@ -24,6 +24,16 @@ class Snapshot:
         optimizers: state dict per key.
         schedulers: state dict per key, empty where there is none.
         random: states of torch's generators, by device.
+
+    >>> from functrain import Hook, Shell
+    >>> model = torch.nn.Linear(1, 1)
+    >>> shell = Shell(model, torch.optim.SGD(model.parameters(), lr=0.1), Hook())
+    >>> start = shell.snapshot()
+    >>> with shell.batch():
+    ...     shell.update(model(torch.ones(1, 1)).square().mean())
+    >>> shell.restore(start)
+    >>> shell.state.clock.step, torch.equal(model.weight, start.state.params["main"]["weight"])
+    (0, True)
     """
 
     state: TrainState

@@ -21,6 +21,11 @@ class TracedPipeline(Pipeline):
 
     Attributes:
         trace: what they did.
+
+    >>> from functrain import ClipNorm, show
+    >>> traced = show.trace(ClipNorm(max_norm=1.0))
+    >>> [member.name for member in traced], len(traced.trace.events)
+    (['clip'], 0)
     """
 
     trace: Annotated[Trace, SkipValidation]

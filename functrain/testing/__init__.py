@@ -6,6 +6,13 @@ One call checks every law on a hook, and says with a minimal example which it br
 
     check_hook(MyHook(limit=1.0))
 
+``LAWS`` are those that it checks, in the order of the report; :mod:`functrain.testing.laws` shows them all.
+``HYPOTHESIS`` is the version of Hypothesis that draws them, since a blob of ``reproduce_failure`` needs the same.
+
+>>> from functrain.testing import HYPOTHESIS, LAWS
+>>> [law.name for law in LAWS][:3], HYPOTHESIS.count(".")
+(['L1 contract', 'L2 purity', 'L3 structure'], 2)
+
 Importing the package imports nothing else, so that the pytest plugin in it costs nothing where it is not used.
 """
 

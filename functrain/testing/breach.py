@@ -31,7 +31,15 @@ class Breach(AssertionError):  # noqa: N818 - what it is; the error that users s
 
 
 class HookFailed(RuntimeError):  # noqa: N818 - as Breach
-    """The hook raised, or returned no outcome: a matter of the contract, and no other law can be checked here."""
+    """The hook raised, or returned no outcome: a matter of the contract, and no other law can be checked here.
+
+    >>> from functrain import Stage, TrainState, hook
+    >>> from functrain.testing import Scene
+    >>> fails = hook(lambda state, stage, will_skip: 1 / 0, name="fails")
+    >>> Scene(fails, TrainState(), Stage.BEFORE_BATCH, will_skip=False).run()
+    Traceback (most recent call last):
+    functrain.testing.breach.HookFailed: ...
+    """
 
 
 def differing(expected: Any, found: Any, root: str) -> Iterator[tuple[str, Any, Any]]:

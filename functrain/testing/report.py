@@ -23,6 +23,10 @@ class Row:
         examples: on how many scenes it was checked.
         violation: the smallest scene that shows it broken, or None.
         applies: whether it says anything about the hook.
+
+    >>> from functrain.testing import laws
+    >>> Row(laws.PURITY, examples=20).status, Row(laws.PURITY, examples=0).status
+    ('kept', 'not checked')
     """
 
     law: Law
