@@ -129,7 +129,8 @@ What differs on purpose:
 - The last window is divided by what is in it, as above. Where micro-batches hold unequal numbers of tokens, write
   `shell.update(loss, weight=tokens)`: the step is the mean over tokens, over all ranks, in one small reduction per
   window.
-- Gradient norm, skips and loss scale are values in `shell.state`, and nobody waits for the device to have them.
+- Gradient norm, skips and loss scale are in `shell.state`. The device is asked only where a decision depends on it,
+  once, just before the step.
 
 ## optax
 
@@ -273,9 +274,9 @@ Accumulation and clipping are there; a hook of your own returns a state instead 
 What differs on purpose:
 
 - A hook may claim any of the eighteen stages, and is not called where it claims nothing; `init` stands for `SETUP`.
-- `proceed=False` at `DO_BACKWARD` drops the micro-batch; there every hook is told `will_skip=False`, and the answer is
-  not read.
-- A verdict may be a 0-d tensor, as above: nothing waits for the device before the step.
+- `proceed=False` at `DO_BACKWARD` drops the micro-batch, and the hooks after it see that. nvalchemi-toolkit does not
+  read it there.
+- A verdict may be a 0-d tensor, as above: the device is asked once, just before the step, for all verdicts together.
 - The loss is scaled after all hooks, so that no hook sees a scaled loss; gradients are unscaled for all that look at
   them from `BEFORE_OPTIMIZER_STEP` on; and a veto after unscaling leaves the scaler ready.
 - When some optimizers step and others overflow, that is a step, and each average and scheduler follows its own
