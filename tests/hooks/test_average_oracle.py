@@ -237,3 +237,15 @@ def test_what_is_no_float_comes_from_the_latest_snapshot() -> None:
     found = post_hoc_average(saved, 0.1)
     assert (found["count"].item(), found["w"].dtype) == (8, torch.float32)
     assert found["w"].item() == pytest.approx(1.0)
+
+
+def test_a_reconstruction_is_summed_in_double() -> None:
+    """And rounded once, to the dtype of the weights."""
+    generator = torch.Generator().manual_seed(0)
+    saved = [
+        PowerSnapshot(step, std, {"w": torch.randn(500, generator=generator)})
+        for step, std in ((4, 0.05), (4, 0.1), (8, 0.05), (8, 0.1))
+    ]
+    numbers = post_hoc_coefficients([(each.step, each.relative_std) for each in saved], 0.08)
+    right = sum(number * each.weights["w"].double() for number, each in zip(numbers, saved, strict=True))
+    assert torch.equal(post_hoc_average(saved, 0.08)["w"], torch.as_tensor(right).float())

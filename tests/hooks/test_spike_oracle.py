@@ -6,6 +6,7 @@ import math
 from statistics import median
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,3 +59,13 @@ def test_moving_mean(losses: list[float], warmup: int, alpha: float) -> None:
             mean = loss if math.isnan(mean) else (1 - alpha) * mean + alpha * loss
             accepted += 1
     assert passed(MovingMean(ratio=2.0, alpha=alpha, warmup=warmup), losses) == right
+
+
+@pytest.mark.parametrize("by", [MovingMean(), MedianDeviation()])
+def test_counts_are_whole_and_numbers_double(by: Any) -> None:
+    """What a statistic keeps is exact for as many values as a run has."""
+    slot = by.init(torch.device("cpu"))
+    for value in (1.0, 2.0):
+        slot = by.learned(slot, torch.tensor(value, dtype=torch.float64))
+    kinds = {name: each.dtype for name, each in slot.items()}
+    assert (kinds.pop("seen"), set(kinds.values())) == (torch.int64, {torch.float64})
