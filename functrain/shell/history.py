@@ -6,21 +6,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
-from functrain._stage import GATED_STAGES, Stage
 from functrain._state import TrainState
+from functrain.shell.fetching import kept
+from functrain.shell.record import read_records, record_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+UNREAD = 1000
+"""So many records may wait on the device; then they are read by themselves, which bounds the memory they take."""
 
 
 @dataclass
 class History:
     """Records of a run, in order.
 
+    Nothing is read from a device while a run is recorded, but for one transfer in a thousand micro-batches. What is
+    waiting is read at once, by one transfer from each device, and then stays read.
+
     Attributes:
-        raw: one dict per micro-batch; tensors are still tensors.
+        raw: one dict per micro-batch; tensors stay tensors until somebody reads the history.
         validations: one dict per validation; ``validated_with`` says which average was looked at, or "raw".
 
     >>> History().to_records()
@@ -32,21 +37,25 @@ class History:
 
     def record(self, state: TrainState) -> None:
         """Keep what one micro-batch did; reads no device."""
-        clock = state.clock
-        counts = {"epoch": clock.epoch, "batch": clock.batch, "step": clock.step, "skipped": clock.skipped}
-        numbers = {
-            "loss": state.raw_loss,
-            "final_loss": state.loss,
-            "lr": _learning_rate(state),
-            **state.metrics,
-        }
-        if state.scaler:
-            numbers["scale"] = state.scaler["scale"]
-        self.raw.append({**numbers, **counts, "stepped": any(state.stepped.values()), "skipped_by": reasons(state)})
+        self.raw.append(record_of(state))
+        if len(self.raw) % UNREAD == 0:
+            read_records(self.raw[-UNREAD:])
 
     def record_validation(self, state: TrainState, summary: dict[str, Any]) -> None:
         """Keep what a validation found, and when."""
-        self.validations.append({**summary, "epoch": state.clock.epoch, "step": state.clock.step})
+        place = {"epoch": state.clock.epoch, "step": state.clock.step}
+        self.validations.append({name: kept(value) for name, value in (summary | place).items()})
+
+    def read(self) -> None:
+        """Read what still waits on devices, in place; :meth:`to_records`, pictures and files do so by themselves.
+
+        >>> import torch
+        >>> history = History([{"loss": torch.tensor(0.5)}])
+        >>> history.read()
+        >>> history.raw
+        [{'loss': 0.5}]
+        """
+        read_records([*self.raw, *self.validations])
 
     @property
     def records(self) -> list[dict[str, Any]]:
@@ -55,7 +64,8 @@ class History:
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return one dict of plain numbers per micro-batch, ready for a data frame."""
-        return [{name: read(value) for name, value in each.items()} for each in self.raw]
+        self.read()
+        return [dict(each) for each in self.raw]
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """Draw loss, gradient norm, skips and validation scores; needs the extra ``plot``.
@@ -69,26 +79,3 @@ class History:
         if path is not None:
             figure.savefig(path)
         return figure
-
-
-def reasons(state: TrainState) -> tuple[str, ...]:
-    """Return who skipped what in this batch, as "hook@STAGE"; waiting in a window and keeping gradients are no skips.
-
-    >>> reasons(TrainState())
-    ()
-    """
-    gated = [stage for stage in Stage if stage in GATED_STAGES and stage is not Stage.BEFORE_BATCH]
-    vetoes = [(stage, name) for stage in gated for name, flag in state.vetoes.get(stage, {}).items() if bool(flag)]
-    waiting = (Stage.DO_OPTIMIZER_STEP, "accumulate") if not state.window.boundary else None
-    return tuple(f"{name}@{stage.name}" for stage, name in vetoes if (stage, name) != waiting)
-
-
-def _learning_rate(state: TrainState) -> Any:
-    """Return the learning rate of the first group."""
-    rates: list[Any] = [numbers.get("lr") for groups in state.hyper.values() for numbers in groups.values()]
-    return rates[0] if rates else None
-
-
-def read(value: Any) -> Any:
-    """Return a tensor's number; anything else as it is."""
-    return value.item() if isinstance(value, Tensor) else value

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from functrain.shell.history import read
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -59,7 +57,7 @@ def _draw_scores(axes: Axes, validations: list[dict[str, Any]]) -> None:
     """Draw each score of the validations over the epochs."""
     names = dict.fromkeys(key for each in validations for key in each if key not in PLACES)
     for name in names:
-        scores = [read(each.get(name, math.nan)) for each in validations]
+        scores = [each.get(name, math.nan) for each in validations]
         axes.plot([each["epoch"] for each in validations], scores, "o-", label=name)
     _finish(axes, "validation", x="epoch")
 
