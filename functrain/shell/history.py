@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,3 +80,37 @@ class History:
         if path is not None:
             figure.savefig(path)
         return figure
+
+    def to_csv(self, path: str | PathLike[str]) -> None:
+        """Write a table: one row per micro-batch, and in the last row of an epoch what its validation found.
+
+        Args:
+            path: of the file, which is replaced.
+
+        >>> import tempfile
+        >>> history = History([{"loss": 0.5, "batch": 1, "epoch": 0}], [{"accuracy": 0.75, "epoch": 0, "step": 1}])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     history.to_csv(f"{folder}/run.csv")
+        ...     Path(folder, "run.csv").read_text().splitlines()
+        ['loss,batch,epoch,validation/accuracy', '0.5,1,0,0.75']
+        """
+        from functrain.shell.csv_file import write_csv
+
+        self.read()
+        write_csv(Path(path), self.raw, self.validations)
+
+    def to_tensorboard(self, log_dir: str | PathLike[str]) -> None:
+        """Write every number for TensorBoard, over the micro-batches; needs the extra ``tensorboard``.
+
+        The tags are ``training/<name>``, ``validation/<name>`` and ``skips/<hook>/<stage>``, which counts.
+
+        Args:
+            log_dir: the folder that ``tensorboard --logdir`` is given, or one inside it.
+
+        Raises:
+            ImportError: no tensorboard, with the line that installs it.
+        """
+        from functrain.shell.board import write_events
+
+        self.read()
+        write_events(log_dir, self.raw, self.validations)
