@@ -69,10 +69,15 @@ class History:
         return [dict(each) for each in self.raw]
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw loss, gradient norm, skips and validation scores; needs the extra ``plot``.
+        """Draw loss, gradient norm, loss scale, skips by hook and validation scores; needs the extra ``plot``.
+
+        What the run does not have has no panel. A notebook shows the figure if it is the last value of a cell.
 
         Args:
             path: where to write the picture, too.
+
+        >>> History([{"loss": 0.5, "batch": 1}]).plot().axes[0].get_ylabel()
+        'loss'
         """
         from functrain.shell.plot import draw
 
