@@ -32,7 +32,7 @@ def draw_loss(axes: Axes, records: Records) -> None:
 def draw_norm(axes: Axes, records: Records) -> None:
     """Draw the gradient norm before clipping, and the limit."""
     _line(axes, records, "grad_norm", label="before clipping", color="tab:blue")
-    _line(axes, records, "grad_norm_limit", label="limit", color="tab:red", linestyle="--", drawstyle="steps-mid")
+    _line(axes, records, "grad_limit", label="limit", color="tab:red", linestyle="--", drawstyle="steps-mid")
     _mark_non_finite(axes, [each for each in records if not math.isnan(each.get("grad_norm", math.nan))], "grad_norm")
     _log_if_positive(axes)
     axes.set_ylabel("global gradient norm")

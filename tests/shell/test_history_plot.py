@@ -131,7 +131,7 @@ def test_models_that_were_validated_together_are_averaged_if_one_is() -> None:
 @pytest.mark.parametrize("others", [[], [2.0, 3.0], [NAN]])
 def test_no_number_breaks_the_picture(value: float, others: list[float]) -> None:
     """Whatever stands where; what is not finite is a cross below."""
-    names = ("loss", "final_loss", "grad_norm", "grad_norm_limit", "scale")
+    names = ("loss", "final_loss", "grad_norm", "grad_limit", "scale")
     losses = [*others, value, *others]
     records = [{**dict.fromkeys(names, each), "batch": at} for at, each in enumerate(losses)]
     history = History(records, [{"score": each, "epoch": 0, "step": at} for at, each in enumerate(losses)])

@@ -70,11 +70,11 @@ def recorded(count: int) -> History:
 
 
 def test_all_that_waits_is_read_by_one_transfer_and_stays_read(transfers: list[int]) -> None:
-    """Three float32 numbers of each of five batches: sixty bytes, once."""
+    """Four float32 numbers of each of five batches: eighty bytes, once."""
     history = recorded(5)
     assert transfers == []
     first = history.to_records()
-    assert transfers == [5 * 3 * 4]
+    assert transfers == [5 * 4 * 4]
     assert (history.to_records(), history.records, history.raw) == (first, first, first)
     assert len(transfers) == 1
     assert [each["grad_norm"] for each in first] == [0.0, 1.0, 2.0, 3.0, 4.0]
