@@ -53,7 +53,8 @@ def fit(  # noqa: PLR0913, PLR0917 - the parts of a loop
         checkpoint: when to save, and where; of several ranks the first does.
         resume: a checkpoint to go on from, as :func:`functrain.latest` finds it; ``epochs`` counts those before it,
             too, and stages that were told before it are not told again. The run is then bitwise the uninterrupted one,
-            if what the loader deals depends on generators alone, or if it has a ``state_dict``.
+            if what the loader deals depends on generators alone, or if it has a ``state_dict``. The history goes on,
+            too, from the file ``history.jsonl`` beside the checkpoints.
 
     Returns:
         the :class:`History` of the run. ``model`` is the module where there is one, else the mapping by key.
@@ -104,7 +105,7 @@ class _Run:
         modules = self.driver.applier.models.modules
         self.model: Any = next(iter(modules.values())) if len(modules) == 1 else dict(modules)
         self.averages = chosen_averages(shell.pipeline, validate_with) if validate else []
-        self.history, self.course = History(), course
+        self.history, self.course = course.history, course
 
     def run(self, loader: Iterable[Any], epochs: int, *, progress: bool) -> History:
         """Run the epochs."""
