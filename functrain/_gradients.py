@@ -155,18 +155,31 @@ def _wide(grad: Tensor) -> torch.dtype:
     return torch.complex128 if grad.is_complex() else torch.float64
 
 
-def measured(state: TrainState, norm: Tensor, will_skip: Flag) -> TrainState:
-    """Return the state with ``grad_norm`` published: the first norm of a batch counts, which no hook has clipped yet.
+def measured(state: TrainState, norm: Tensor, limit: Number, will_skip: Flag) -> TrainState:
+    """Return the state with ``grad_norm`` and ``grad_limit`` published, by the first hook of a batch to measure.
 
-    Interpreters set metrics to NaN at the start of a batch, so NaN means that nobody has measured so far.
+    No hook has clipped yet then. Interpreters set metrics to NaN at the start of a batch, so NaN means that nobody has
+    measured so far.
     """
     old = state.metrics.get("grad_norm")
     known = norm if old is None else old
     first = both(negate(will_skip), peek(known.isnan()))
     if first is False and old is not None:
         return state
-    wide = known.to(norm.device, torch.float32)
-    return state.with_metrics({"grad_norm": select(first, lambda: norm, lambda: wide)})
+    found = {"grad_norm": norm, "grad_limit": _on_device(limit, norm)}
+    held = {name: state.metrics.get(name, value) for name, value in found.items()}
+
+    def chosen(name: str) -> Tensor:
+        return select(first, lambda: found[name], lambda: _on_device(held[name], norm))
+
+    return state.with_metrics({name: chosen(name) for name in found})
+
+
+def _on_device(number: Number, norm: Tensor) -> Tensor:
+    """Return a number as float32 where a norm is; filled in there, since a copy would wait for the device."""
+    if isinstance(number, Tensor):
+        return number.detach().to(norm.device, torch.float32)
+    return torch.full((), number, dtype=torch.float32, device=norm.device)
 
 
 def limited(state: TrainState, norm: Tensor, limit: Number, will_skip: Flag) -> TrainState:

@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import nn
 from torch.optim import AdamW
-from tqdm.auto import tqdm
 
 import functrain
 from functrain import TrainState, pure
@@ -17,6 +16,7 @@ from functrain.demo.recipe import RATE, loss_of, warm_up
 from functrain.demo.saving import UNSAVED, Saving
 from functrain.pure.numbers import plain
 from functrain.shell.fit import with_last
+from functrain.shell.progress import progress as progress_of
 
 Validate = Callable[[nn.Module], dict[str, float]]
 
@@ -36,11 +36,11 @@ class PureRun:
     ) -> functrain.History:
         """Train, and record what :func:`functrain.fit` would have recorded; save at the end of each epoch."""
         history, first = functrain.History(), self._resumed(batches, saving)
-        with tqdm(total=len(batches) * (epochs - first), disable=not progress, unit="batch") as bar:
+        with progress_of(len(batches) * (epochs - first), hidden=not progress) as bar:
             for epoch in range(first, epochs):
                 for seen in self._epoch(batches, epoch):
                     history.record(seen)
-                    bar.update(1)
+                    bar.advance()
                 closed = self._of_epoch(epoch)
                 history.record_validation(closed.replace(clock=plain(closed.clock)), validate(self.averaged()))
                 if saving.checkpoint is not None:

@@ -26,7 +26,8 @@ class Checkpoint:
     """Saves a run into a folder, by itself when :func:`functrain.fit` is given it, or with :meth:`save`.
 
     In ``fit`` it also saves when the run is interrupted, by Ctrl-C or SIGTERM: after the current micro-batch, and then
-    the signal does what it does. A second one does so at once.
+    the signal does what it does. A second one does so at once. The history of the run is kept beside the checkpoints,
+    in ``history.jsonl``.
 
     Args:
         folder: for the checkpoints of one run.

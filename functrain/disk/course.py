@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from os import PathLike
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from functrain.disk.checkpoint import Checkpoint
 from functrain.disk.generators import generator_states, set_generators
+from functrain.disk.history_log import HistoryLog
 from functrain.disk.interruption import Interruption
 from functrain.disk.position import position_of, seed_states, set_position, set_seeds
 
@@ -33,6 +35,7 @@ class Course:
     they were at the start of the epoch, and what has been trained on already is dealt and dropped.
 
     Attributes:
+        history: of the run, with what came before the checkpoint, as far as it was saved by ``fit``.
         resumed: the run goes on from a checkpoint.
         first_epoch: the epoch that the clock had when the run began.
     """
@@ -44,13 +47,16 @@ class Course:
         checkpoint: Checkpoint | None,
         resume: str | PathLike[str] | None,
     ) -> None:
-        """Load the checkpoint to resume from, if there is one."""
+        """Load the checkpoint to resume from, if there is one, and the history before it."""
         self._shell, self._loader, self._checkpoint = shell, loader, checkpoint
         self.resumed = resume is not None
         self.first_epoch, self._batches, self._skip = int(shell.state.clock.epoch), 0, 0
         self._seeds, self._random, self._loader_state = seed_states(loader), None, None
+        self._log = HistoryLog(None if checkpoint is None else checkpoint.folder)
+        self.history = self._log.history
         if resume is not None:
             self._resume(resume)
+            self._log.resume(Path(resume), shell.state.clock)
         self._step = int(shell.state.clock.step)
         self._interruption = Interruption()
         self._open = ExitStack()
@@ -136,6 +142,7 @@ class Course:
         self._note()
         if self._checkpoint is not None:
             if summary is not None:
+                self._log.save()
                 self._checkpoint.save_best(self._shell, summary, data=self)
             self._save(self._checkpoint.each_epoch or self._at_edge())
 
@@ -149,6 +156,7 @@ class Course:
         """Save if it is time, or if somebody wants the run to end, who then has his way."""
         wanted = self._interruption.wanted is not None
         if self._checkpoint is not None and (due or wanted):
+            self._log.save()  # first: the lines of a batch that no checkpoint knows of are dropped when they are read
             self._checkpoint.save(self._shell, data=self)
             if wanted:
                 self._checkpoint.wait()

@@ -27,7 +27,8 @@ class ClipNorm(Hook):
     One norm over all models and optimizers, bitwise that of ``torch.nn.utils.clip_grad_norm_``; optimizers that
     overflowed do not count. A non-finite norm leaves the gradients untouched: vetoing is the skip hooks' part.
 
-    Stages: DO_OPTIMIZER_STEP. Writes ``grads``. Publishes the norm before clipping as ``grad_norm``. Never vetoes.
+    Stages: DO_OPTIMIZER_STEP. Writes ``grads``. Publishes the norm before clipping as ``grad_norm``, and
+    ``grad_limit``. Never vetoes.
     Source: Pascanu et al. 2013, https://arxiv.org/abs/1211.5063.
 
     Attributes:
@@ -46,7 +47,7 @@ class ClipNorm(Hook):
     name: Name = "clip"
     stages: Stages = frozenset({Stage.DO_OPTIMIZER_STEP})
     writes: Writes = frozenset({"grads"})
-    publishes: Names = frozenset({"grad_norm"})
+    publishes: Names = frozenset({"grad_norm", "grad_limit"})
 
     @property
     def keeps_finite(self) -> bool:
@@ -61,9 +62,9 @@ class ClipNorm(Hook):
         """Measure, publish, scale."""
         if will_skip is True:
             return Outcome(state, True, state.loss)
-        norm = total_norm(state, self.norm_type)
-        state = limited(state, norm, state.hooks[self.name]["max_norm"], will_skip)
-        return Outcome(measured(state, norm, will_skip), True, state.loss)
+        norm, limit = total_norm(state, self.norm_type), state.hooks[self.name]["max_norm"]
+        state = limited(state, norm, limit, will_skip)
+        return Outcome(measured(state, norm, limit, will_skip), True, state.loss)
 
 
 class ClipValue(Hook):

@@ -26,7 +26,7 @@ class LearnedLimit(Hook):
     priority: int = 30
     stages: Stages = frozenset({Stage.DO_OPTIMIZER_STEP, Stage.AFTER_OPTIMIZER_STEP})
     writes: Writes = frozenset({"grads"})
-    publishes: Names = frozenset({"grad_norm"})
+    publishes: Names = frozenset({"grad_norm", "grad_limit"})
 
     @property
     def keeps_finite(self) -> bool:
@@ -50,9 +50,10 @@ class LearnedLimit(Hook):
         """Measure, publish, scale; the norm waits in the slot until the step has run."""
         slot, norm = state.hooks[self.name], total_norm(state)
         kept = norm.detach().to(slot["norm"].device, slot["norm"].dtype)
-        state = limited(state, norm, self.limit(slot, kept), will_skip)
+        limit = self.limit(slot, kept)
+        state = limited(state, norm, limit, will_skip)
         kept = select(will_skip, lambda: slot["norm"], lambda: kept)
-        return measured(state.with_slot(self.name, slot | {"norm": kept}), norm, will_skip)
+        return measured(state.with_slot(self.name, slot | {"norm": kept}), norm, limit, will_skip)
 
     def _learn(self, state: TrainState, will_skip: Flag) -> TrainState:
         """Take the norm of an executed step into the statistics."""
@@ -75,7 +76,8 @@ def device_of(state: TrainState) -> torch.device:
 class ClipPercentile(LearnedLimit):
     """Clip to a percentile of the norms seen so far, the current one included (AutoClip).
 
-    Stages: DO_OPTIMIZER_STEP, AFTER_OPTIMIZER_STEP. Writes ``grads``. Publishes ``grad_norm``. Never vetoes.
+    Stages: DO_OPTIMIZER_STEP, AFTER_OPTIMIZER_STEP. Writes ``grads``. Publishes ``grad_norm`` and
+    ``grad_limit``. Never vetoes.
     Source: Seetharaman et al. 2020, https://arxiv.org/abs/2007.14469; linear interpolation between ranks.
 
     Attributes:
@@ -118,7 +120,8 @@ class ClipZScore(LearnedLimit):
 
     Mean and variance follow the *clipped* norm, the variance around the new mean. Nothing is clipped during warm-up.
 
-    Stages: DO_OPTIMIZER_STEP, AFTER_OPTIMIZER_STEP. Writes ``grads``. Publishes ``grad_norm``. Never vetoes.
+    Stages: DO_OPTIMIZER_STEP, AFTER_OPTIMIZER_STEP. Writes ``grads``. Publishes ``grad_norm`` and
+    ``grad_limit``. Never vetoes.
     Source: Kumar et al. 2025, https://arxiv.org/abs/2504.02507.
 
     Attributes:

@@ -24,7 +24,7 @@ def draw(table: SweepTable, x: str, y: str, value: str) -> Figure:
         KeyError: no such column.
         ValueError: the same column on both axes.
     """
-    from matplotlib.figure import Figure
+    from functrain.show.picture import Picture
 
     if x == y:
         msg = f"x and y are both {x!r}; a heat map needs two columns"
@@ -32,7 +32,7 @@ def draw(table: SweepTable, x: str, y: str, value: str) -> Figure:
     across, up = sorted(set(table.column(x))), sorted(set(table.column(y)))
     cells = _cells(table, x, y, value)
     means = [[_mean(cells.get((a, b))) for a in across] for b in up]
-    figure = Figure(figsize=(1.6 + 0.75 * len(across), 1.2 + 0.55 * len(up)), layout="constrained")
+    figure = Picture(figsize=(1.6 + 0.75 * len(across), 1.2 + 0.55 * len(up)), layout="constrained")
     axes: Axes = figure.subplots()
     image = axes.imshow(means, origin="lower", aspect="auto", cmap="viridis")
     figure.colorbar(image, label=value)

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from functrain._state import TrainState
 from functrain.pure.dials import SEED, dialled
@@ -18,6 +17,7 @@ from functrain.pure.over import Lane, lanes_of
 from functrain.pure.own_code import with_own_code
 from functrain.pure.table import SweepTable
 from functrain.pure.tally import tabulated
+from functrain.shell.progress import progress as progress_of
 
 
 def sweep(  # noqa: PLR0913 - what a loop over runs would be written with
@@ -123,11 +123,11 @@ class _Run:
             msg = f"batches can be read once only, and epochs={epochs}; give a list or a loader"
             raise ValueError(msg)
         total = len(cast("Any", batches)) * epochs if hasattr(batches, "__len__") else None
-        with tqdm(total=total, disable=not progress, unit="batch") as bar:
+        with progress_of(total, self._shown, hidden=not progress) as bar:
             for _ in range(epochs):
                 for batch in batches:
                     self._present(batch)
-                    self._show(bar)
+                    bar.advance()
                 self._close()
         if not self.history[0]:
             msg = "batches held no batch; an iterator that was read before is empty"
@@ -146,10 +146,9 @@ class _Run:
             for place, part in enumerate(self.parts):
                 self.parts[place], self.dead[place] = self.flush(part, self.dead[place])
 
-    def _show(self, bar: Any) -> None:
-        """Advance the bar; dead lanes are counted, and a device read, only when it is drawn."""
-        if bar.update(1):
-            bar.set_postfix(dead=int(self._dead().sum()), refresh=False)
+    def _shown(self) -> dict[str, Any]:
+        """Return the count of dead lanes, which reads a device."""
+        return {"dead": int(self._dead().sum())}
 
     def _dead(self) -> Tensor:
         return torch.cat(self.dead)[: self.count]

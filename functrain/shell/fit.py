@@ -8,12 +8,13 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from functrain._stage import Stage
 from functrain.shell.evaluation import chosen_averages, evaluating, first_metric, summary_of, updated_averages
 from functrain.shell.flush import close_epoch, finish_training, flush_window
 from functrain.shell.history import History
+from functrain.shell.progress import Progress
+from functrain.shell.progress import progress as progress_of
 from functrain.shell.shell import Shell
 
 if TYPE_CHECKING:
@@ -47,11 +48,13 @@ def fit(  # noqa: PLR0913, PLR0917 - the parts of a loop
         validate: ``validate(model)`` after each epoch, in eval mode, without gradients, on averaged weights once there
             are any; returns a number ("total_loss") or a mapping of numbers.
         validate_with: which average to use, where one model has several.
-        progress: show a bar with loss, steps and skips; of several ranks the first shows it.
+        progress: show loss, steps and skips on stderr, as a bar in terminals and notebooks, and elsewhere as a line now
+            and then; of several ranks the first shows it.
         checkpoint: when to save, and where; of several ranks the first does.
         resume: a checkpoint to go on from, as :func:`functrain.latest` finds it; ``epochs`` counts those before it,
             too, and stages that were told before it are not told again. The run is then bitwise the uninterrupted one,
-            if what the loader deals depends on generators alone, or if it has a ``state_dict``.
+            if what the loader deals depends on generators alone, or if it has a ``state_dict``. The history goes on,
+            too, from the file ``history.jsonl`` beside the checkpoints.
 
     Returns:
         the :class:`History` of the run. ``model`` is the module where there is one, else the mapping by key.
@@ -102,14 +105,14 @@ class _Run:
         modules = self.driver.applier.models.modules
         self.model: Any = next(iter(modules.values())) if len(modules) == 1 else dict(modules)
         self.averages = chosen_averages(shell.pipeline, validate_with) if validate else []
-        self.history, self.course = History(), course
+        self.history, self.course = course.history, course
 
     def run(self, loader: Iterable[Any], epochs: int, *, progress: bool) -> History:
         """Run the epochs."""
         total = _length(loader)
         first = self.course.epochs_done
-        hidden = not progress or self.driver.state.rank > 0
-        with self.course, tqdm(total=total and total * (epochs - first), disable=hidden, unit="batch") as bar:
+        total, hidden = total and total * (epochs - first), not progress or self.driver.state.rank > 0
+        with self.course, progress_of(total, self._shown, hidden=hidden) as bar:
             if not self.course.resumed:
                 self.driver.fire(Stage.BEFORE_TRAINING)
             for epoch in range(first, epochs):
@@ -117,7 +120,7 @@ class _Run:
             finish_training(self.driver)
         return self.history
 
-    def _run_epoch(self, loader: Iterable[Any], bar: Any, *, may_be_empty: bool) -> None:
+    def _run_epoch(self, loader: Iterable[Any], bar: Progress, *, may_be_empty: bool) -> None:
         """Run one pass over the loader, close its window, validate."""
         before = len(self.history.raw)
         _tell_epoch(loader, int(self.driver.state.clock.epoch))
@@ -126,7 +129,7 @@ class _Run:
         for batch, last in with_last(self.course.batches()):
             self._run_batch(batch, last=last)
             self.history.record(self.driver.state)
-            self._show(bar)
+            bar.advance()
             self.course.after_batch()
         if not may_be_empty and len(self.history.raw) == before and iter(loader) is loader:
             raise ValueError(USED_UP)
@@ -153,16 +156,10 @@ class _Run:
             self.driver.state = self.driver.state.replace(loss=loss, raw_loss=loss)
         self.driver.fire(Stage.AFTER_LOSS)
 
-    def _show(self, bar: Any) -> None:
-        """Advance the bar; its text is made, and the loss read, only when the bar is drawn."""
-        if bar.update(1):
-            state = self.driver.state
-            bar.set_postfix(
-                loss=f"{float(state.raw_loss):.4g}",
-                steps=state.clock.step,
-                skips=state.clock.skipped,
-                refresh=False,
-            )
+    def _shown(self) -> dict[str, Any]:
+        """Return the texts beside the bar; reads the loss."""
+        state = self.driver.state
+        return {"loss": f"{float(state.raw_loss):.4g}", "steps": state.clock.step, "skips": state.clock.skipped}
 
     def _run_validation(self) -> dict[str, Any]:
         """Validate on averaged weights where there are any, in eval mode, and tell hooks and schedulers."""

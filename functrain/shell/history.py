@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
-from functrain._stage import GATED_STAGES, Stage
 from functrain._state import TrainState
+from functrain.shell.fetching import kept
+from functrain.shell.record import read_records, record_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+UNREAD = 1000
+"""So many records may wait on the device; then they are read by themselves, which bounds the memory they take."""
 
 
 @dataclass
 class History:
     """Records of a run, in order.
 
+    Nothing is read from a device while a run is recorded, but for one transfer in a thousand micro-batches. What is
+    waiting is read at once, by one transfer from each device, and then stays read.
+
     Attributes:
-        raw: one dict per micro-batch; tensors are still tensors.
+        raw: one dict per micro-batch; tensors stay tensors until somebody reads the history.
         validations: one dict per validation; ``validated_with`` says which average was looked at, or "raw".
 
     >>> History().to_records()
@@ -32,21 +38,25 @@ class History:
 
     def record(self, state: TrainState) -> None:
         """Keep what one micro-batch did; reads no device."""
-        clock = state.clock
-        counts = {"epoch": clock.epoch, "batch": clock.batch, "step": clock.step, "skipped": clock.skipped}
-        numbers = {
-            "loss": state.raw_loss,
-            "final_loss": state.loss,
-            "lr": _learning_rate(state),
-            **state.metrics,
-        }
-        if state.scaler:
-            numbers["scale"] = state.scaler["scale"]
-        self.raw.append({**numbers, **counts, "stepped": any(state.stepped.values()), "skipped_by": reasons(state)})
+        self.raw.append(record_of(state))
+        if len(self.raw) % UNREAD == 0:
+            read_records(self.raw[-UNREAD:])
 
     def record_validation(self, state: TrainState, summary: dict[str, Any]) -> None:
         """Keep what a validation found, and when."""
-        self.validations.append({**summary, "epoch": state.clock.epoch, "step": state.clock.step})
+        place = {"epoch": state.clock.epoch, "step": state.clock.step}
+        self.validations.append({name: kept(value) for name, value in (summary | place).items()})
+
+    def read(self) -> None:
+        """Read what still waits on devices, in place; :meth:`to_records`, pictures and files do so by themselves.
+
+        >>> import torch
+        >>> history = History([{"loss": torch.tensor(0.5)}])
+        >>> history.read()
+        >>> history.raw
+        [{'loss': 0.5}]
+        """
+        read_records([*self.raw, *self.validations])
 
     @property
     def records(self) -> list[dict[str, Any]]:
@@ -55,13 +65,19 @@ class History:
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return one dict of plain numbers per micro-batch, ready for a data frame."""
-        return [{name: read(value) for name, value in each.items()} for each in self.raw]
+        self.read()
+        return [dict(each) for each in self.raw]
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw loss, gradient norm, skips and validation scores; needs the extra ``plot``.
+        """Draw loss, gradient norm, loss scale, skips by hook and validation scores; needs the extra ``plot``.
+
+        What the run does not have has no panel. A notebook shows the figure if it is the last value of a cell.
 
         Args:
             path: where to write the picture, too.
+
+        >>> History([{"loss": 0.5, "batch": 1}]).plot().axes[0].get_ylabel()
+        'loss'
         """
         from functrain.shell.plot import draw
 
@@ -70,25 +86,36 @@ class History:
             figure.savefig(path)
         return figure
 
+    def to_csv(self, path: str | PathLike[str]) -> None:
+        """Write a table: one row per micro-batch, and in the last row of an epoch what its validation found.
 
-def reasons(state: TrainState) -> tuple[str, ...]:
-    """Return who skipped what in this batch, as "hook@STAGE"; waiting in a window and keeping gradients are no skips.
+        Args:
+            path: of the file, which is replaced.
 
-    >>> reasons(TrainState())
-    ()
-    """
-    gated = [stage for stage in Stage if stage in GATED_STAGES and stage is not Stage.BEFORE_BATCH]
-    vetoes = [(stage, name) for stage in gated for name, flag in state.vetoes.get(stage, {}).items() if bool(flag)]
-    waiting = (Stage.DO_OPTIMIZER_STEP, "accumulate") if not state.window.boundary else None
-    return tuple(f"{name}@{stage.name}" for stage, name in vetoes if (stage, name) != waiting)
+        >>> import tempfile
+        >>> history = History([{"loss": 0.5, "batch": 1, "epoch": 0}], [{"accuracy": 0.75, "epoch": 0, "step": 1}])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     history.to_csv(f"{folder}/run.csv")
+        ...     Path(folder, "run.csv").read_text().splitlines()
+        ['loss,batch,epoch,validation/accuracy', '0.5,1,0,0.75']
+        """
+        from functrain.shell.csv_file import write_csv
 
+        self.read()
+        write_csv(Path(path), self.raw, self.validations)
 
-def _learning_rate(state: TrainState) -> Any:
-    """Return the learning rate of the first group."""
-    rates: list[Any] = [numbers.get("lr") for groups in state.hyper.values() for numbers in groups.values()]
-    return rates[0] if rates else None
+    def to_tensorboard(self, log_dir: str | PathLike[str]) -> None:
+        """Write every number for TensorBoard, over the micro-batches; needs the extra ``tensorboard``.
 
+        The tags are ``training/<name>``, ``validation/<name>`` and ``skips/<hook>/<stage>``, which counts.
 
-def read(value: Any) -> Any:
-    """Return a tensor's number; anything else as it is."""
-    return value.item() if isinstance(value, Tensor) else value
+        Args:
+            log_dir: the folder that ``tensorboard --logdir`` is given, or one inside it.
+
+        Raises:
+            ImportError: no tensorboard, with the line that installs it.
+        """
+        from functrain.shell.board import write_events
+
+        self.read()
+        write_events(log_dir, self.raw, self.validations)

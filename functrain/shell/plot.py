@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from functrain.shell.history import read
+from functrain.shell.panels import draw_loss, draw_norm, draw_scale, draw_skips
+from functrain.shell.record import SKIPPED_BY
+from functrain.shell.scores import draw_scores
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -13,60 +15,48 @@ if TYPE_CHECKING:
 
     from functrain.shell.history import History
 
-PLACES = ("epoch", "step", "validated_with")
-KINDS = ("DO_BACKWARD", "DO_OPTIMIZER_STEP")
+LEGEND: dict[str, Any] = {"frameon": False, "fontsize": "small"}
+Panel: TypeAlias = "tuple[Callable[[Axes], None], float]"
+"""What draws into axes, and how high they are beside others."""
 
 
 def draw(history: History) -> Figure:
-    """Return a figure with one panel per kind of number that the run has."""
-    from matplotlib.figure import Figure
+    """Return a figure with one panel for each kind of number that the run has, over its micro-batches."""
+    from functrain.show.picture import Picture
 
-    records = history.to_records()
-    panels = [_draw_loss, *([_draw_norm] if any("grad_norm" in each for each in records) else [])]
-    if history.validations:
-        panels.append(lambda axes, records: _draw_scores(axes, history.validations))  # noqa: ARG005 - a panel
-    figure = Figure(figsize=(9, 2.6 * len(panels)), layout="constrained")
-    for axes, panel in zip(figure.subplots(len(panels), squeeze=False).flat, panels, strict=True):
-        panel(axes, records)
+    panels = _panels(history.to_records(), history.validations) or [(_say_nothing, 1.0)]
+    heights = [height for _, height in panels]
+    figure = Picture(figsize=(9, 0.6 + 2.0 * sum(heights)), layout="constrained")
+    drawn = figure.subplots(len(panels), squeeze=False, sharex=True, gridspec_kw={"height_ratios": heights})
+    for axes, (panel, _) in zip(drawn.flat, panels, strict=True):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25, linewidth=0.6)
+        panel(axes)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0, ncols=6, **LEGEND)
+    drawn.flat[-1].set_xlabel("micro-batches seen")
     return figure
 
 
-def _draw_loss(axes: Axes, records: list[dict[str, Any]]) -> None:
-    """Draw the raw loss, and mark what was dropped and skipped."""
-    _line(axes, records, "loss")
-    for kind, color, label in zip(KINDS, ("tab:red", "tab:orange"), ("dropped", "skipped"), strict=True):
-        hit = [each["batch"] for each in records if any(kind in reason for reason in each["skipped_by"])]
-        for place, batch in enumerate(hit):
-            axes.axvline(batch, color=color, alpha=0.5, label=label if place == 0 else None)
-    _finish(axes, "loss")
+def _panels(records: list[dict[str, Any]], validations: list[dict[str, Any]]) -> list[Panel]:
+    """Return the panels that have something to show."""
+    kinds: list[tuple[Any, Panel]] = [
+        (_numbers(records, "loss"), (lambda axes: draw_loss(axes, records), 1.3)),
+        (_numbers(records, "grad_norm"), (lambda axes: draw_norm(axes, records), 1.0)),
+        (_numbers(records, "scale"), (lambda axes: draw_scale(axes, records), 0.8)),
+        (any(each.get(SKIPPED_BY) for each in records), (lambda axes: draw_skips(axes, records), 0.7)),
+        (validations, (lambda axes: draw_scores(axes, validations, records), 1.0)),
+    ]
+    return [panel for found, panel in kinds if found]
 
 
-def _draw_norm(axes: Axes, records: list[dict[str, Any]]) -> None:
-    """Draw the gradient norm before clipping."""
-    _line(axes, records, "grad_norm")
-    _finish(axes, "gradient norm")
+def _numbers(records: list[dict[str, Any]], name: str) -> bool:
+    return any(isinstance(each.get(name), int | float) for each in records)
 
 
-def _line(axes: Axes, records: list[dict[str, Any]], name: str) -> None:
-    """Draw the finite values of one number over the micro-batches."""
-    found = [(each["batch"], each[name]) for each in records if math.isfinite(each.get(name, math.nan))]
-    axes.plot([x for x, _ in found], [y for _, y in found], linewidth=0.8)
-    if found and min(y for _, y in found) > 0:
-        axes.set_yscale("log")
-
-
-def _draw_scores(axes: Axes, validations: list[dict[str, Any]]) -> None:
-    """Draw each score of the validations over the epochs."""
-    names = dict.fromkeys(key for each in validations for key in each if key not in PLACES)
-    for name in names:
-        scores = [read(each.get(name, math.nan)) for each in validations]
-        axes.plot([each["epoch"] for each in validations], scores, "o-", label=name)
-    _finish(axes, "validation", x="epoch")
-
-
-def _finish(axes: Axes, label: str, x: str = "micro-batch") -> None:
-    """Label the axes."""
-    axes.set_ylabel(label)
-    axes.set_xlabel(x)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="upper right")
+def _say_nothing(axes: Axes) -> None:
+    """Say that there is nothing to draw."""
+    axes.set_xlim(0, 1)
+    axes.set_xticks([])
+    axes.text(0.5, 0.5, "nothing has been recorded", ha="center", va="center", transform=axes.transAxes)
+    axes.set_yticks([])

@@ -29,15 +29,15 @@ def pipeline(hooks: Any) -> View:
 
     >>> from functrain import ClipNorm, SkipNonFinite, show
     >>> show.pipeline([ClipNorm(max_norm=1.0), SkipNonFinite()])
-    hook                  clip       finite
-    --------------------  ---------  ---------
-    priority              30         40
-    reads                 .          grad_norm
-    writes                grads      .
-    publishes             grad_norm  .
-    DO_BACKWARD           .          x v
-    DO_OPTIMIZER_STEP     x          x v
-    AFTER_OPTIMIZER_STEP  .          x
+    hook                  clip                  finite
+    --------------------  --------------------  ---------
+    priority              30                    40
+    reads                 .                     grad_norm
+    writes                grads                 .
+    publishes             grad_limit grad_norm  .
+    DO_BACKWARD           .                     x v
+    DO_OPTIMIZER_STEP     x                     x v
+    AFTER_OPTIMIZER_STEP  .                     x
     """
     return safely(lambda: _grid(fold(*hooks) if isinstance(hooks, list | tuple) else fold(hooks)))
 

@@ -72,4 +72,4 @@ def test_a_new_run_removes_the_checkpoints_of_the_last(tmp_path: Path) -> None:
     for epochs in ("3", "1"):
         assert main([*SHORT, "--epochs", epochs, "--out", str(tmp_path)]) == 0
     names = sorted(each.name for each in other.parent.iterdir())
-    assert names == ["mine", "step00000021-batch00000045-epoch0001"]
+    assert names == ["history.jsonl", "mine", "step00000021-batch00000045-epoch0001"]
