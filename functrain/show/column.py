@@ -51,13 +51,13 @@ class Column:
     dropped: Flag = False
     nothing: Any = field(default=None, repr=False)
 
-    def end(self, state: TrainState) -> None:
-        """Note how it ended."""
+    def end(self, state: TrainState, unit: Number = 1.0) -> None:
+        """Note how it ended; weights are in a unit that may be no 1."""
         self.ended, self.updated = True, state.raw_loss is not self.nothing
         self.nothing = None
         self.loss, self.boundary = kept(state.raw_loss), kept(state.window.boundary)
         self.stepped, self.dropped = any_of(state.stepped), any_of(state.vetoes.get(Stage.DO_BACKWARD, EMPTY))
-        self.weight = state.window.weight if state.window.weighted is True else None
+        self.weight = state.window.weight * unit if state.window.weighted is True else None
 
     @property
     def verdict(self) -> str:

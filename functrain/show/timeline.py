@@ -62,7 +62,8 @@ class Trace:
     ) -> None:
         """Note where the interpreter is; of a micro-batch that begins take a snapshot, if there is a budget."""
         if occasion == "end":
-            self._open.end(state)
+            unit = 1.0 if accumulate is None or not state.scaler else state.hooks[accumulate.name]["unit"]
+            self._open.end(state, unit)
             return
         self._count += 1
         column = Column(self._count, occasion, kept(state.clock.batch), nothing=state.raw_loss)
@@ -87,6 +88,11 @@ class Trace:
             batch, member.name, stage, plain(saw), plain(proceed), changed, boundary, loss, after.metrics, limit
         )
         self.events.append(seen._replace(column=self._open.place))
+
+    @property
+    def latest(self) -> Column:
+        """The micro-batch or flush that was recorded last."""
+        return self._open
 
     def columns(self) -> list[Column]:
         """Return what there is to see, the oldest first: micro-batches, flushes and epochs; waits for the device."""
