@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -120,8 +120,7 @@ def distance(ours: Any, theirs: Any) -> Tensor:
     with torch.no_grad():
         norms: list[Tensor] = [torch.linalg.vector_norm(_apart(one, other)) for one, other in pairs]
         together = [each.to(norms[0].device) for each in norms] or [ZERO]
-        total: Tensor = torch.linalg.vector_norm(torch.stack(together))
-        return total
+        return cast("Tensor", torch.linalg.vector_norm(torch.stack(together)))
 
 
 def _apart(one: Tensor, other: Tensor) -> Tensor:
