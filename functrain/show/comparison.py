@@ -16,6 +16,9 @@ from functrain.show.node import Grid, Panels
 from functrain.show.timeline import Trace
 from functrain.show.view import View, safely
 
+OTHERWISE = 8
+"""So many micro-batches that came out otherwise are shown of many."""
+
 HEADS = ("batch", "recorded", "replayed", "recorded loss", "replayed loss", "distance")
 
 
@@ -143,11 +146,11 @@ def _chosen(differs: Sequence[bool]) -> list[int | None]:
     count = len(differs)
     if count <= WHOLE:
         return [*range(count)]
-    ends = {*range(4), *range(count - 4, count)}
-    places = sorted(ends | {*[place for place, each in enumerate(differs) if each][: WHOLE - len(ends)]})
+    places = {*range(4), *range(count - 4, count), *[place for place, each in enumerate(differs) if each][:OTHERWISE]}
+    places |= {place + 1 for place in places if place + 2 in places}  # a gap of one row is no gap
     found: list[int | None] = []
-    for before, place in zip([-1, *places], places, strict=False):
-        found += [place] if place == before + 1 else [None, place]
+    for place in sorted(places):
+        found += [place] if place - 1 in places or not place else [None, place]
     return found
 
 
