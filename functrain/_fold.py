@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import SkipValidation
 
@@ -17,6 +17,9 @@ from functrain._stage import GATED_STAGES, Stage
 from functrain._state import TrainState, nothing
 from functrain._tree import FrozenMap
 from functrain._verdict import checked_loss, checked_outcome
+
+Occasion: TypeAlias = Literal["batch", "flush", "end", "epoch"]
+"""What an interpreter tells a pipeline: a micro-batch or a flush begins, it ends, an epoch ends."""
 
 
 class Pipeline(Hook):
@@ -81,6 +84,16 @@ class Pipeline(Hook):
             threaded = checked_loss(loss, member.name, stage)
             after = after if threaded is after.loss else after.replace(loss=threaded)
         return (_with_veto(after, stage, member, proceed) if stage in GATED_STAGES else after), proceed
+
+    def notice(self, occasion: Occasion, state: TrainState, take: Callable[[], Any] | None = None) -> None:
+        """Hear from the interpreter where it is in the run; nobody listens here, a traced pipeline does.
+
+        ``take()`` gives what the interpreter keeps beside the state, on the tensors of the run.
+        """
+
+    def around(self, wrap: Callable[[Hook], Hook]) -> Pipeline:
+        """Return the pipeline with every member inside a wrapper, in the same order."""
+        return pipeline_of(wrap(each) for each in self)
 
     def update(self, state: TrainState, stage: Stage, will_skip: Flag) -> Outcome:
         """Fold the members over the state."""

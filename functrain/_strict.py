@@ -10,13 +10,13 @@ from torch import Tensor
 
 from functrain import _tree
 from functrain._errors import PurityError, StructureError
-from functrain._fold import Pipeline, pipeline_of
+from functrain._fold import Pipeline
 from functrain._hook import Hook, Outcome
 from functrain._select import Flag
 from functrain._stage import Stage
 from functrain._state import FIELDS, STATIC, TrainState, nothing
 from functrain._tree import FrozenMap
-from functrain._wrapper import CONTRACT, Wrapper
+from functrain._wrapper import Wrapper, contract
 
 
 class Watched(Wrapper):
@@ -44,7 +44,7 @@ def returned_state(outcome: Any) -> TrainState | None:
 
 def strict_pipeline(pipeline: Pipeline) -> Pipeline:
     """Return the pipeline with every member under watch, in the same order."""
-    return pipeline_of(Watched(inner=each, **{name: getattr(each, name) for name in CONTRACT}) for each in pipeline)
+    return pipeline.around(lambda each: Watched(inner=each, **contract(each)))
 
 
 def contents(state: TrainState) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tests.benchmarks import __main__ as command
-from tests.benchmarks import averages, parts, whole_updates
+from tests.benchmarks import averages, parts, trace, whole_updates
 from tests.benchmarks.networks import Many, perceptron
 
 X = torch.ones(4, 64)
@@ -121,3 +121,11 @@ def test_memory_that_is_freed_at_once_is_counted() -> None:
     model = parts.Model("four tensors", lambda: Many(4, 2**18), 1)
     ((_, row),) = parts.sharing_weights(model, {"loop": averages.composer_loop}).values()
     assert 2.0 <= row["above_shadow_mib"] < 4.0
+
+
+@pytest.mark.parametrize("build", [trace.in_a_shell, trace.as_one_function])
+def test_the_cost_of_tracing_is_measured_beside_the_bare_update(build: trace.Builder) -> None:
+    """A row for each form, also for one that keeps snapshots, and each form updates."""
+    rows = trace.measured(build, rounds=1, size=50_000_000, what="test")
+    assert [row["form"] for row in rows] == [trace.TRACED, trace.KEEPING]
+    assert all(row["of_bare"] > 0 for row in rows)

@@ -138,7 +138,9 @@ class _Engine:
     def _advanced(self, state: TrainState, batch: Any) -> TrainState:
         """Return the state after one micro-batch."""
         state = state if self.differentiable else _tree.map_leaves(_detached, state)
-        state, clears = self.fire(self._opened(state, batch), Stage.BEFORE_BATCH)
+        state = self._opened(state, batch)
+        self.pipeline.notice("batch", state)
+        state, clears = self.fire(state, Stage.BEFORE_BATCH)
         state = select(clears, lambda: _cleared(state).replace(window=state.window.cleared()), lambda: state)
         state = backward(self.pipeline, self.loss_fn, state, differentiable=self.differentiable)
         state = self._updated(state)
@@ -177,6 +179,7 @@ class _Engine:
 
     def _finished(self, state: TrainState, *, presented: bool) -> TrainState:
         """Advance the clock and close the window; a skipped one is emptied."""
+        self.pipeline.notice("end", state)
         boundary, ran = state.window.boundary, any_of(state.stepped)
         clock = state.clock.updated(boundary, state.stepped, ran)
         state = state.replace(clock=clock.presented() if presented else clock)
@@ -202,12 +205,14 @@ class _Engine:
             act = self._discarded if policy == "drop" else self._stepped_on_part
             before = state
             state = select(is_open, lambda: act(before), lambda: before)
+        self.pipeline.notice("epoch", state)
         return tensored(state.replace(clock=state.clock.next_epoch()), _device(state))
 
     def _stepped_on_part(self, state: TrainState) -> TrainState:
         """Return the state after a step on what an open window holds."""
         kept = {name: getattr(state, name) for name in ("loss", "raw_loss", "vetoes")}
         window = state.window.replace(boundary=True)
+        self.pipeline.notice("flush", state)
         state = self._opened(state, FrozenMap()).replace(window=window, **kept)
         state = self._updated(tensored(state, _device(state)))
         return self._finished(state, presented=False).replace(batch=FrozenMap())

@@ -81,6 +81,7 @@ def _ran(state: TrainState, *, proceed: bool) -> bool:
 def finish(driver: Driver, *, presented: bool) -> None:
     """Advance the clock and close the window: a skipped one is emptied at once."""
     state = driver.state
+    driver.pipeline.notice("end", state)
     boundary, ran = bool(state.window.boundary), bool(any_of(state.stepped))
     skipped = boundary and not ran and bool(state.stepped)  # without optimizers there is nothing to skip
     clock = state.clock.updated(skipped or ran, state.stepped, ran)

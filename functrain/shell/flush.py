@@ -31,6 +31,7 @@ def step_window(driver: Driver) -> None:
         metrics=driver.unpublished,
         hyper=driver.applier.optimizers.hyper(),
     )
+    driver.pipeline.notice("flush", driver.state)
     try:
         reduce_kept(driver)
         run_step(driver)
@@ -45,6 +46,7 @@ def step_window(driver: Driver) -> None:
 
 def close_epoch(driver: Driver) -> None:
     """Advance the epoch."""
+    driver.pipeline.notice("epoch", driver.state)
     driver.state = driver.state.replace(clock=driver.state.clock.next_epoch())
 
 

@@ -18,6 +18,7 @@ from functrain._tree import freeze
 from functrain._verdict import checked_loss
 from functrain.shell.boundary import check_limits, finish, reduce_kept, resolved, run_step
 from functrain.shell.driver import Driver, Phase
+from functrain.shell.snapshot import held
 from functrain.shell.weights import weighed_window
 
 
@@ -71,6 +72,7 @@ class MicroBatch:
             hyper=driver.applier.optimizers.hyper(),
             batch=EMPTY if self._batch is None else freeze(self._batch),
         )
+        driver.pipeline.notice("batch", driver.state, lambda: held(driver, driver.state))
         proceed = driver.fire(Stage.BEFORE_BATCH)
         driver.state, clears = resolved(driver.state, Stage.BEFORE_BATCH, proceed)
         if clears:

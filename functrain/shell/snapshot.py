@@ -74,10 +74,15 @@ def duplicate(taken: Snapshot) -> Snapshot:
 
 def collected(driver: Driver, averages: Averages) -> Snapshot:
     """Return everything as it is at this moment, on the tensors of the run: true only until training goes on."""
-    optimizers = driver.applier.optimizers
     driver.state = driver.applier.read_gradients(driver.applier.refreshed(driver.state))
+    return held(driver, averages.raw(driver.state))
+
+
+def held(driver: Driver, state: TrainState) -> Snapshot:
+    """Return a state with what the shell keeps beside it, all on the tensors of the run."""
+    optimizers = driver.applier.optimizers
     return Snapshot(
-        state=averages.raw(driver.state),
+        state=state,
         optimizers={key: each.state_dict() for key, each in optimizers.by_key.items()},
         schedulers={key: {} if each is None else each.state_dict() for key, each in optimizers.schedulers.items()},
         random=random_states(),

@@ -3,9 +3,12 @@
 No view raises or runs a script. Showing asks no device for a value unless ``stats=True`` says so; reading a trace does.
 """
 
+from functrain.show.comparison import Replay
 from functrain.show.diff import diff
-from functrain.show.node import Grid, Node
+from functrain.show.moment import Moment
+from functrain.show.node import Grid, Node, Panels
 from functrain.show.pipeline import pipeline
+from functrain.show.replay import replay
 from functrain.show.state import state
 from functrain.show.timeline import Trace
 from functrain.show.tracing import TracedPipeline, trace
@@ -13,12 +16,16 @@ from functrain.show.view import View
 
 __all__ = [
     "Grid",
+    "Moment",
     "Node",
+    "Panels",
+    "Replay",
     "Trace",
     "TracedPipeline",
     "View",
     "diff",
     "pipeline",
+    "replay",
     "state",
     "trace",
 ]

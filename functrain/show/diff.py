@@ -38,7 +38,7 @@ def _grid(ours: dict[str, Any], theirs: dict[str, Any], *, stats: bool) -> Grid:
     """Return a row for each path whose leaf differs."""
     pairs = [(path, ours.get(path, MISSING), theirs.get(path, MISSING)) for path in dict.fromkeys((*ours, *theirs))]
     rows = [(path, *_notes(one, two, stats=stats)) for path, one, two in pairs if not _same(one, two, stats=stats)]
-    return Grid(("path", "before", "after"), tuple(rows))
+    return Grid(("path", "before", "after"), tuple(rows), notes=() if rows else ("nothing differs",))
 
 
 class _Missing:

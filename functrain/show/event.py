@@ -9,6 +9,7 @@ from torch import Tensor
 
 from functrain._select import Flag, Number
 from functrain._stage import Stage
+from functrain.show.limit import Limit
 
 
 class Event(NamedTuple):
@@ -24,6 +25,8 @@ class Event(NamedTuple):
         boundary: whether the micro-batch completes a window.
         loss: what the user computed.
         metrics: those that were there after the call.
+        limit: what the hook judged by, and its limit, where it has one.
+        column: place of the micro-batch or flush among all that were recorded.
 
     >>> Event(0, "clip", Stage.DO_OPTIMIZER_STEP, False, True, False, True, 0.5, {}).hook
     'clip'
@@ -38,3 +41,5 @@ class Event(NamedTuple):
     boundary: Flag
     loss: Tensor | float
     metrics: Mapping[str, Any]
+    limit: Limit | None = None
+    column: int = 0

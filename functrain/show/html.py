@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from html import escape
 
-from functrain.show.node import Grid, Node
+from functrain.show.node import Grid, Node, Panels
 
 STYLE = (
     "<style>.functrain{font:13px/1.5 ui-monospace,monospace;color-scheme:light dark}"
     ".functrain details>*:not(summary){margin-left:1.4em}.functrain .note{opacity:.65}"
     ".functrain table{border-collapse:collapse}.functrain th,.functrain td{padding:2px 8px;text-align:left;"
     "border:1px solid color-mix(in srgb,currentColor 25%,transparent)}"
+    ".functrain .panels{display:flex;flex-wrap:wrap;gap:1.4em}"
     ".functrain .warning{color:light-dark(#a3310b,#ffab70)}</style>"
 )
 
@@ -45,8 +46,20 @@ def grid_html(grid: Grid) -> str:
     """
     head = "".join(f"<th>{escape(name)}</th>" for name in grid.heads)
     rows = "".join(f"<tr>{''.join(_cell(cell, grid.colours.get(cell)) for cell in row)}</tr>" for row in grid.rows)
+    notes = "".join(f"<p>{escape(each)}</p>" for each in grid.notes)
     warnings = "".join(f'<p class="warning">! {escape(each)}</p>' for each in grid.warnings)
-    return f"<table><tr>{head}</tr>{rows}</table>{warnings}"
+    table = "" if notes and not rows else f"<table><tr>{head}</tr>{rows}</table>"
+    return f"{table}{notes}{warnings}"
+
+
+def panels_html(panels: Panels) -> str:
+    """Return grids beside each other, each under its title; they move below each other where there is no room.
+
+    >>> panels_html(Panels((("recorded", Grid(("batch",), ())),)))
+    '<div class="panels"><div><p>recorded</p><table><tr><th>batch</th></tr></table></div></div>'
+    """
+    parts = "".join(f"<div><p>{escape(title)}</p>{grid_html(grid)}</div>" for title, grid in panels.parts)
+    return f'<div class="panels">{parts}</div>'
 
 
 def _cell(text: str, colour: str | None) -> str:

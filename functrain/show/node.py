@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Grid:
         rows: texts, each row as long as the headings.
         warnings: what is wrong or needs a look, one sentence each.
         colours: behind cells of a certain text, in HTML.
+        notes: sentences that are no warnings.
 
     >>> Grid(("stage", "clip"), (("DO_OPTIMIZER_STEP", "x"),)).warnings
     ()
@@ -44,3 +45,22 @@ class Grid:
     rows: tuple[tuple[str, ...], ...]
     warnings: tuple[str, ...] = ()
     colours: Mapping[str, str] = field(default_factory=dict[str, str])
+    notes: tuple[str, ...] = ()
+
+    def with_warnings(self, *sentences: str) -> Grid:
+        """Return the grid with more warnings."""
+        return replace(self, warnings=(*self.warnings, *sentences))
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Grids beside each other, each under a title.
+
+    Attributes:
+        parts: titles and grids.
+
+    >>> Panels((("recorded", Grid(("batch",), ())),)).parts[0][0]
+    'recorded'
+    """
+
+    parts: tuple[tuple[str, Grid], ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from functrain.show.node import Grid, Node
+from functrain.show.node import Grid, Node, Panels
 
 
 def tree_text(node: Node) -> str:
@@ -33,8 +33,22 @@ def grid_text(grid: Grid) -> str:
     DO_BACKWARD  .
     ! look here
     """
+    if grid.notes and not grid.rows:
+        return "\n".join([*grid.notes, *(f"! {each}" for each in grid.warnings)])
     table = [grid.heads, *grid.rows]
     widths = [max(len(row[column]) for row in table) for column in range(len(grid.heads))]
     lines = [grid.heads, tuple("-" * width for width in widths), *grid.rows]
     laid = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in lines]
-    return "\n".join([*laid, *(f"! {each}" for each in grid.warnings)])
+    return "\n".join([*laid, *grid.notes, *(f"! {each}" for each in grid.warnings)])
+
+
+def panels_text(panels: Panels) -> str:
+    """Return grids below each other, each under its title.
+
+    >>> print(panels_text(Panels((("recorded", Grid(("batch", "0"), (("clip", "x"),))),))))
+    recorded
+    batch  0
+    -----  -
+    clip   x
+    """
+    return "\n\n".join(f"{title}\n{grid_text(grid)}" for title, grid in panels.parts)

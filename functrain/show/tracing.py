@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import torch
 from pydantic import SkipValidation
 
-from functrain._fold import Pipeline, fold
+from functrain._fold import Occasion, Pipeline, fold
 from functrain._hook import Hook
 from functrain._select import Flag
 from functrain._stage import Stage
 from functrain._state import TrainState
-from functrain.show.event import Event
+from functrain.show.kept import inside_vmap
 from functrain.show.timeline import Trace
 
 
@@ -33,34 +34,45 @@ class TracedPipeline(Pipeline):
     def call(self, member: Hook, state: TrainState, stage: Stage, will_skip: Flag) -> tuple[TrainState, Flag]:
         """Call a member and note what it did; a compiled step notes nothing."""
         after, proceed = super().call(member, state, stage, will_skip)
-        if not torch.compiler.is_compiling():
-            self.trace.events.append(_event(member, stage, will_skip, (state, after), proceed))
+        if not torch.compiler.is_compiling() and not self._is_a_lane():
+            self.trace.record(member, stage, will_skip, (state, after), proceed)
         return after, proceed
 
+    def notice(self, occasion: Occasion, state: TrainState, take: Callable[[], Any] | None = None) -> None:
+        """Open or close a column of the trace; a compiled step notes nothing."""
+        if not torch.compiler.is_compiling() and not self._is_a_lane():
+            self.trace.notice(occasion, state, take, self.member("accumulate"))
 
-def _event(member: Hook, stage: Stage, will_skip: Flag, states: tuple[TrainState, TrainState], proceed: Flag) -> Event:
-    """Return what is kept of a call: references, and a loss without its graph."""
-    before, after = states
-    changed = stage is Stage.DO_BACKWARD and after.loss is not before.loss
-    loss, metrics = after.raw_loss.detach(), after.metrics
-    batch, boundary = after.clock.batch, after.window.boundary
-    return Event(batch, member.name, stage, will_skip, proceed, changed, boundary, loss, metrics)
+    def _is_a_lane(self) -> bool:
+        """Tell whether this is a lane of many, which have no values that could be kept; counts what is left out."""
+        lane = inside_vmap()
+        self.trace.in_lanes += lane
+        return lane
+
+    def around(self, wrap: Callable[[Hook], Hook]) -> Pipeline:
+        """Return the pipeline with every member inside a wrapper; it is traced, too."""
+        return _traced(super().around(wrap), self.trace)
 
 
-def trace(hooks: Any, *, limit: int = 100_000) -> TracedPipeline:
+def trace(hooks: Any, *, limit: int = 100_000, budget: int | None = None) -> TracedPipeline:
     """Return the same pipeline, which records every call in its ``trace``; results stay bitwise the same.
 
-    Of a strict shell nothing is recorded, since it puts other hooks around the members.
+    With a budget the states of the last micro-batches are kept, too: ``trace[17].state`` is the state as batch 17
+    began, and :func:`replay` goes on from there through other hooks. A shell is traced in every mode, strict included.
+    Of a compiled step, and of the lanes of ``vmap``, nothing is recorded.
 
     Args:
         hooks: a hook, a pipeline, or a list of both.
         limit: how many calls to keep.
+        budget: bytes of snapshots to keep, on the device of the run; by default none.
 
     Raises:
-        TypeError, ValueError: what cannot be composed, as in ``fold``.
+        TypeError, ValueError: what cannot be composed, as in ``fold``; a budget that is no number of bytes. The first
+            micro-batch raises ValueError if one snapshot is larger than the budget.
 
     >>> from functrain import Accumulate, ClipNorm, Shell, show
-    >>> traced, model = show.trace([Accumulate(every=2), ClipNorm(max_norm=1.0)]), torch.nn.Linear(1, 1)
+    >>> traced = show.trace([Accumulate(every=2), ClipNorm(max_norm=1.0)], budget=10_000_000)
+    >>> model = torch.nn.Linear(1, 1)
     >>> shell = Shell(model, torch.optim.SGD(model.parameters(), lr=0.1), traced)
     >>> for _ in range(4):
     ...     with shell.batch():
@@ -70,8 +82,14 @@ def trace(hooks: Any, *, limit: int = 100_000) -> TracedPipeline:
     ----------  -  -  -  -
     accumulate  w  x  w  x
     clip        s  x  s  x
+    >>> traced.trace[2].state.clock.step
+    1
     """
     folded = fold(*hooks) if isinstance(hooks, list | tuple) else fold(hooks)
-    lanes = Trace(tuple(each.name for each in folded), limit)
+    return _traced(folded, Trace(tuple(each.name for each in folded), limit, budget or 0, folded))
+
+
+def _traced(folded: Pipeline, lanes: Trace) -> TracedPipeline:
+    """Return a pipeline of the same members that tells a trace."""
     own = {name: getattr(folded, name) for name in Pipeline.model_fields}
     return TracedPipeline(**own, trace=lanes)
