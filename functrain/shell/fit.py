@@ -57,7 +57,8 @@ def fit(  # noqa: PLR0913, PLR0917 - the parts of a loop
         the :class:`History` of the run. ``model`` is the module where there is one, else the mapping by key.
 
     Raises:
-        ValueError: two averages of one model and no ``validate_with``; negative epochs; an iterator that is used up.
+        ValueError: two averages of one model and no ``validate_with``; negative epochs; an iterator that is used up; a
+            checkpoint of a model that is sharded over ranks.
         TypeError: epochs that are no int, a validation that gives no number.
         SkipLimitError: too many skips in a row.
 
@@ -72,6 +73,8 @@ def fit(  # noqa: PLR0913, PLR0917 - the parts of a loop
     from functrain.disk.course import Course
 
     _check_epochs(epochs)
+    if checkpoint is not None:
+        shell._refuse_shards("fit(checkpoint=...)", SHARDED)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as below
     course = Course(shell, loader, checkpoint if shell.state.rank == 0 else None, resume)
     return _Run(shell, loss_fn, forward, validate, validate_with, course).run(loader, epochs, progress=progress)
 
@@ -85,6 +88,7 @@ def _check_epochs(epochs: Any) -> None:
         raise ValueError(msg)
 
 
+SHARDED = "shell.save_sharded(path) between two calls of fit, and shell.load_sharded(path) instead of resume="
 USED_UP = (
     "the loader is an iterator and is used up: this epoch got no batch; give a list, a DataLoader, or an object whose "
     "__iter__ starts again"

@@ -30,7 +30,7 @@ def save_sharded(driver: Driver, averages: Averages, path: Path) -> None:
     """
     from torch.distributed.checkpoint.state_dict_saver import save  # pyright: ignore[reportUnknownVariableType]
 
-    _refuse_open_window(driver)
+    refuse_open_window(driver)
     stored = _without_window(state_dict(driver, averages))
     stored[RANDOM] = {str(driver.state.rank): stored.pop("random")}
     stored["optimizers"] = {key: _by_text(held) for key, held in stored["optimizers"].items()}
@@ -47,7 +47,7 @@ def load_sharded(driver: Driver, averages: Averages, path: Path) -> None:
     from torch.distributed.checkpoint.filesystem import FileSystemReader
     from torch.distributed.checkpoint.state_dict_loader import load  # pyright: ignore[reportUnknownVariableType]
 
-    _refuse_open_window(driver)
+    refuse_open_window(driver)
     current = _without_window(state_dict(driver, averages))
     random, rank = current.pop("random"), str(driver.state.rank)
     kept = FileSystemReader(path).read_metadata()
@@ -73,7 +73,12 @@ def _among(driver: Driver) -> Generator[dict[str, Any]]:
         yield {"no_dist": True}
 
 
-def _refuse_open_window(driver: Driver) -> None:
+def refuse_open_window(driver: Driver) -> None:
+    """Refuse to look at gradients before they are reduced.
+
+    Raises:
+        ValueError: a window is open.
+    """
     if driver.state.window.entered:
         msg = (
             "a window is open: on several ranks its gradients are in parts that have not been reduced; save and load "

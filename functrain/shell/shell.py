@@ -15,7 +15,7 @@ from functrain._fold import Pipeline, fold
 from functrain._select import Number
 from functrain._stage import Stage
 from functrain._state import TrainState
-from functrain.shell import dictionaries, sharded
+from functrain.shell import dictionaries, gathering, sharded
 from functrain.shell.averaging import Averages
 from functrain.shell.batch_norm import Forward, settling
 from functrain.shell.best import Best, best_of
@@ -295,7 +295,8 @@ class Shell:
         Raises:
             FileNotFoundError: there is no such checkpoint.
             CheckpointError: it is damaged, or of another model, optimizer or structure.
-            ValueError: a hook, an optimizer or a scheduler other than when it was saved: field, both values, remedy.
+            ValueError: a hook, an optimizer or a scheduler other than when it was saved: field, both values, remedy; a
+                model that is sharded over ranks.
             RuntimeError: in an open batch, or inside :meth:`averaged`.
 
         Warns:
@@ -306,6 +307,7 @@ class Shell:
 
         self._refuse_inside_averages("shell.load()")
         self._refuse_inside_batch("shell.load()")
+        self._refuse_shards("shell.load()", "shell.load_sharded(path)")
         with opened(path) as archive:
             report = load_shell(self._driver, archive, data, on_conflict)
         report.warn()
@@ -317,6 +319,7 @@ class Shell:
         from functrain.disk.shells import packed_shell
 
         self._refuse_inside_batch("functrain.save()")
+        self._refuse_shards("functrain.save()", "shell.save_sharded(path)")
         return packed_shell(self._driver, self._averages, data)
 
     @torch.inference_mode(mode=False)
@@ -344,6 +347,45 @@ class Shell:
         self._refuse_inside_averages("shell.load_sharded()")
         self._refuse_inside_batch("shell.load_sharded()")
         sharded.load_sharded(self._driver, self._averages, path)
+
+    @torch.inference_mode(mode=False)
+    def gathered_state_dict(self) -> dict[str, Any]:
+        """Return :meth:`state_dict` with whole tensors on the CPU of rank 0, and an empty dict elsewhere.
+
+        All ranks must call it. Tensors are gathered one at a time: no rank holds more than its part and one of them,
+        but for rank 0. A shell of one process takes it with :meth:`load_state_dict`.
+
+        Raises:
+            ValueError: a window is open.
+            RuntimeError: in an open batch.
+
+        See also: :meth:`save_sharded`, where nobody needs the whole.
+        """
+        self._refuse_inside_batch("shell.gathered_state_dict()")
+        return gathering.gathered_state_dict(self._driver, self._averages)
+
+    @torch.inference_mode(mode=False)
+    def gathered_average(self, name: str = "ema") -> dict[str, Tensor]:
+        """Return an average as ``module.load_state_dict`` takes it, on the CPU of rank 0, and an empty dict elsewhere.
+
+        All ranks must call it; it gathers as :meth:`gathered_state_dict` does.
+
+        Raises:
+            KeyError: no such average.
+            RuntimeError: before its first update.
+
+        See also: ``functrain.save_average``, which writes it.
+        """
+        return gathering.gathered_average(self._driver, self._averages, name)
+
+    def _average_to_write(self, name: str) -> dict[str, Tensor]:
+        """Return what :func:`functrain.save_average` writes; of a sharded model nothing on ranks that write nothing."""
+        if gathering.first_shard(self._driver) is not None:
+            return self.gathered_average(name)
+        return {key: value.detach() for key, value in self.averaged_module(name).state_dict().items()}
+
+    def _refuse_shards(self, what: str, instead: str) -> None:
+        gathering.refuse_shards(self._driver, what, instead)
 
     def _refuse_inside_averages(self, what: str) -> None:
         if self._averages.active:

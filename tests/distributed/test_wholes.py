@@ -1,0 +1,56 @@
+"""Whole tensors of sharded runs on the first rank, and copies in the middle of a window."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.distributed import wholes
+from tests.distributed.pool import Pool
+from tests.distributed.runs import apart
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_run_is_gathered_on_the_first_rank(two: Pool, tmp_path: Path, kind: str) -> None:
+    """A process alone goes on from it as the ranks do; the average is that of the shards; the others hold nothing."""
+    path = tmp_path / "ema.safetensors"
+    first, second = two.run(wholes.gathering, kind, str(path))
+    assert second["state"] == second["average"] == {}
+    assert apart(first["expected"], first["average"]) == 0.0
+    assert apart(first["expected"], dict(wholes.file_of(path))) == 0.0
+    assert all(type(leaf) is torch.Tensor for leaf in first["average"].values())
+    assert apart(first["later"], wholes.taken_over(first["state"])) < 1e-10
+
+
+def test_shards_are_not_saved_as_a_whole(two: Pool, tmp_path: Path) -> None:
+    """Every rank says what to write instead, before anything is trained or written."""
+    for said in two.run(wholes.refused, str(tmp_path / "run")):
+        whole = 'needs whole tensors, and state.params["main"]["0.weight"] is sharded over ranks; write shell.'
+        assert said["save"] == f"functrain.save() {whole}save_sharded(path)"
+        assert said["load"] == said["resume"] == f"shell.load() {whole}load_sharded(path)"
+        assert said["fit"].startswith(f"fit(checkpoint=...) {whole}save_sharded(path) between two calls of fit")
+    assert not list(tmp_path.iterdir())
+
+
+def test_nobody_copies_what_shards_keep_to_themselves(two: Pool) -> None:
+    """In the middle of a window the gradients of a sharded module are out of reach, and it is said."""
+    for said in two.run(wholes.looking, "fsdp"):
+        for name in ("snapshot", "state_dict", "load_state_dict"):
+            assert said[name].startswith("a window is open, and fully_shard keeps the gradients of its micro-batches")
+        assert said["gathered_state_dict"].startswith("a window is open: on several ranks its gradients are in parts")
+
+
+@pytest.mark.parametrize("between", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_restored_run_has_nothing_of_the_window_it_left(two: Pool, kind: str, between: int) -> None:
+    """Back from the middle of a window or from a boundary, training goes on bitwise as if nobody had left."""
+    for straight, detour in two.run(wholes.returning, kind, between):
+        assert apart(straight, detour) == 0.0
+
+
+def test_replicas_resume_in_the_middle_of_a_window(two: Pool) -> None:
+    """Each rank holds the gradients of its own micro-batches, and goes on bitwise."""
+    for expected, found in two.run(wholes.resuming_inside):
+        assert [apart(expected, each) for each in found] == [0.0, 0.0]
