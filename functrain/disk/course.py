@@ -98,6 +98,11 @@ class Course:
         return self.resumed and self._batches > 0
 
     @property
+    def batches_done(self) -> int:
+        """How many batches of this epoch lie behind."""
+        return self._batches
+
+    @property
     def epochs_done(self) -> int:
         """How many epochs lie behind."""
         return int(self._shell.state.clock.epoch) - self.first_epoch

@@ -26,7 +26,7 @@ from functrain.shell.microbatch import MicroBatch
 from functrain.shell.setup import build_driver
 from functrain.shell.shown import Swap
 from functrain.shell.snapshot import Snapshot, restore, snapshot
-from functrain.shell.validation import consume
+from functrain.shell.validation import consume, over_ranks
 
 if TYPE_CHECKING:
     from functrain.disk.conflicts import OnConflict, Report
@@ -143,14 +143,18 @@ class Shell:
     ) -> None:
         """Fire AFTER_VALIDATION, then step the schedulers that wait for a metric.
 
+        On several ranks all must call it, at the same place: each gives what it found on its own part, or on all, and
+        what hooks and schedulers see are the means, so that all ranks decide the same.
+
         Args:
             summary: what a validation found; hooks see it as ``state.validation``.
             metric: key of the summary, or a function of it.
 
         Raises:
             KeyError: no such key, if a scheduler waits for it; lists those there are.
+            ValueError: ranks that give different keys.
         """
-        consume(self._driver, summary, metric)
+        consume(self._driver, over_ranks(self._driver, summary), metric)
 
     @torch.no_grad()
     def metrics(self) -> dict[str, float]:
