@@ -240,13 +240,14 @@ class Shell:
         """Return the state in the form of the pure engine, to go on with ``pure.train_step(...)`` of the same hooks.
 
         Raises:
-            ValueError: an optimizer that has no pure counterpart.
+            ValueError: an optimizer that has no pure counterpart; a model that is sharded over ranks.
 
         See also: ``functrain.pure.to_shell``.
         """
         from functrain.pure.bridge import to_pure
 
         self._refuse_inside_averages("shell.to_pure()")
+        self._refuse_shards("shell.to_pure()", "shell.gathered_state_dict(), and load it into a shell of one process")
         return to_pure(self._driver.state, self._driver.applier)
 
     @torch.inference_mode(mode=False)

@@ -15,9 +15,18 @@ from tests.distributed.runs import apart
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_a_run_is_gathered_on_the_first_rank(two: Pool, tmp_path: Path, kind: str) -> None:
     """A process alone goes on from it as the ranks do; the average is that of the shards; the others hold nothing."""
-    path = tmp_path / "ema.safetensors"
-    first, second = two.run(wholes.gathering, kind, str(path))
-    assert second["state"] == second["average"] == {}
+    check_gathered(two, tmp_path / "ema.safetensors", kind)
+
+
+def test_copies_of_shards_are_gathered_once(four: Pool, tmp_path: Path) -> None:
+    """The same where two ranks hold the same part."""
+    check_gathered(four, tmp_path / "ema.safetensors", "hsdp")
+
+
+def check_gathered(pool: Pool, path: Path, kind: str) -> None:
+    """Gather, and go on from it."""
+    first, *others = pool.run(wholes.gathering, kind, pool.world, str(path))
+    assert all(each["state"] == each["average"] == {} for each in others)
     assert apart(first["expected"], first["average"]) == 0.0
     assert apart(first["expected"], dict(wholes.file_of(path))) == 0.0
     assert all(type(leaf) is torch.Tensor for leaf in first["average"].values())
@@ -30,6 +39,7 @@ def test_shards_are_not_saved_as_a_whole(two: Pool, tmp_path: Path) -> None:
         whole = 'needs whole tensors, and state.params["main"]["0.weight"] is sharded over ranks; write shell.'
         assert said["save"] == f"functrain.save() {whole}save_sharded(path)"
         assert said["load"] == said["resume"] == f"shell.load() {whole}load_sharded(path)"
+        assert said["pure"].startswith(f"shell.to_pure() {whole}gathered_state_dict(), and load it into")
         assert said["fit"].startswith(f"fit(checkpoint=...) {whole}save_sharded(path) between two calls of fit")
     assert not list(tmp_path.iterdir())
 

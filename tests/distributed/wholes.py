@@ -15,14 +15,14 @@ from tests.distributed.jobs import adam_shell, go_on
 from tests.distributed.runs import loss_of, network, outcome, whole, wrapped
 
 
-def gathering(rank: int, kind: str, path: str) -> dict[str, Any]:
+def gathering(rank: int, kind: str, world: int, path: str) -> dict[str, Any]:
     """Train, gather, save the average, and go on."""
     shell = adam_shell(model := wrapped(kind))
-    go_on(shell, model, range(4), rank, 2)
+    go_on(shell, model, range(4), rank, world)
     found = {"state": shell.gathered_state_dict(), "average": shell.gathered_average()}
     functrain.save_average(path, shell)
     expected = whole(shell.state.hooks["ema"]["shadow"])
-    go_on(shell, model, range(4, 8), rank, 2)
+    go_on(shell, model, range(4, 8), rank, world)
     return found | {"expected": expected, "later": outcome(shell)}
 
 
@@ -41,6 +41,7 @@ def refused(rank: int, path: str) -> dict[str, str]:
     calls = {
         "save": lambda: functrain.save(path, shell),
         "load": lambda: shell.load(path),
+        "pure": shell.to_pure,
         "fit": lambda: fit(shell, [], loss_of, 1, checkpoint=Checkpoint(path)),  # type: ignore[arg-type]
         "resume": lambda: fit(shell, [], loss_of, 1, resume=path),  # type: ignore[arg-type]
     }
