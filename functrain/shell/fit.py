@@ -15,6 +15,7 @@ from functrain.shell.evaluation import chosen_averages, evaluating, first_metric
 from functrain.shell.evenly import END, evenly
 from functrain.shell.flush import close_epoch, finish_training, flush_window
 from functrain.shell.history import History
+from functrain.shell.sharded import refuse_carried_window
 from functrain.shell.shell import Shell
 from functrain.shell.validation import consume, over_ranks
 
@@ -62,7 +63,8 @@ def fit(  # noqa: PLR0913, PLR0917 - the parts of a loop
 
     Raises:
         ValueError: two averages of one model and no ``validate_with``; negative epochs; an iterator that is used up; a
-            checkpoint of a model that is sharded over ranks; ranks of which only some have a batch.
+            checkpoint of a model that is sharded over ranks, or of a window that several ranks carry over epochs; ranks
+            of which only some have a batch.
         TypeError: epochs that are no int, a validation that gives no number.
         SkipLimitError: too many skips in a row.
 
@@ -82,7 +84,8 @@ def fit(  # noqa: PLR0913, PLR0917 - the parts of a loop
     _check_epochs(epochs)
     if checkpoint is not None:
         shell._refuse_shards("fit(checkpoint=...)", SHARDED)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as below
-    course = Course(shell, loader, checkpoint if shell.state.rank == 0 else None, resume)
+        refuse_carried_window(shell._driver)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as below
+    course = Course(shell, loader, checkpoint, resume)
     return _Run(shell, loss_fn, forward, validate, validate_with, course).run(loader, epochs, progress=progress)
 
 

@@ -87,6 +87,21 @@ def refuse_open_window(driver: Driver) -> None:
         raise ValueError(msg)
 
 
+def refuse_carried_window(driver: Driver) -> None:
+    """Refuse to save, on several ranks, at the end of epochs that may leave a window open.
+
+    Raises:
+        ValueError: with what to write instead.
+    """
+    if driver.distributed is not None and getattr(driver.accumulate, "partial", "") == "carry":
+        msg = (
+            'Accumulate(partial="carry") leaves a window open at the end of an epoch, and fit(checkpoint=...) cannot '
+            "save it on several ranks: each holds the gradients of its own micro-batches; "
+            'write partial="flush" or "drop"'
+        )
+        raise ValueError(msg)
+
+
 def _without_window(held: dict[str, Any]) -> dict[str, Any]:
     """Return a state dict without the gradients of a window that is closed."""
     return held | {"state": held["state"] | {"grads": {key: {} for key in held["state"]["grads"]}}}

@@ -325,6 +325,8 @@ class Shell:
 
         self._refuse_inside_batch("functrain.save()")
         self._refuse_shards("functrain.save()", "shell.save_sharded(path)")
+        if self._driver.distributed is not None:
+            sharded.refuse_open_window(self._driver)
         return packed_shell(self._driver, self._averages, data)
 
     @torch.inference_mode(mode=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from functrain import EMA, Accumulate, BestAverage, Shell, fit
+from functrain import EMA, Accumulate, BestAverage, Checkpoint, Shell, fit
 from tests.distributed.jobs import number_shell
 from tests.distributed.runs import PLANS, loss_of, micro_batch, network, whole, wrapped
 
@@ -45,6 +47,32 @@ def uneven(rank: int, counts: tuple[int, int], has_length: bool) -> tuple[Any, s
             said = str(error)
     clock = shell.state.clock
     return (seen, clock.batch, clock.step, clock.epoch), said, [str(each.message) for each in caught]
+
+
+def interrupted(rank: int, folder: str) -> tuple[str, int]:
+    """Interrupt all ranks in the first micro-batch of their second window; return what came of it."""
+    _, shell = number_shell(Accumulate(every=2))
+
+    def loss_of_number(model: nn.Module, batch: float) -> Tensor:
+        if batch == 2.0:
+            os.kill(os.getpid(), signal.SIGINT)
+        return model(1.0)
+
+    try:
+        fit(shell, [0.0, 1.0, 2.0, 3.0], loss_of_number, 1, progress=False, checkpoint=Checkpoint(folder))
+    except KeyboardInterrupt:
+        return "interrupted", shell.state.clock.batch
+    return "", 0
+
+
+def carrying(rank: int, folder: str) -> str:
+    """Return what is said about windows that cross epochs, where they should be saved."""
+    _, shell = number_shell(Accumulate(every=2, partial="carry"))
+    try:
+        fit(shell, [1.0], lambda model, batch: model(batch), 1, checkpoint=Checkpoint(folder))
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def deciding(rank: int, found: list[tuple[float, float]]) -> tuple[list[float], float, int, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.distributed import loops
@@ -34,6 +36,19 @@ def test_a_rank_without_any_batch_is_refused(two: Pool, has_length: bool) -> Non
     for (seen, *_), said, _ in two.run(loops.uneven, (3, 0), has_length):
         assert not seen
         assert said.startswith("rank 1 has no batch in this epoch, and rank 0 has some: they train together or not")
+
+
+def test_an_interruption_waits_for_the_end_of_the_window(two: Pool, tmp_path: Path) -> None:
+    """What the first rank saves has no gradients of its own micro-batches in it; both end after the same one."""
+    assert two.run(loops.interrupted, str(tmp_path)) == [("interrupted", 4)] * 2
+    assert [each.name for each in tmp_path.iterdir()] == ["step00000002-batch00000004-epoch0000"]
+
+
+def test_a_window_that_crosses_epochs_is_not_saved(two: Pool, tmp_path: Path) -> None:
+    """It is said before anything is trained, on both ranks."""
+    for said in two.run(loops.carrying, str(tmp_path)):
+        assert said.startswith('Accumulate(partial="carry") leaves a window open at the end of an epoch, and fit(check')
+    assert not list(tmp_path.iterdir())
 
 
 def test_ranks_decide_by_the_mean(two: Pool) -> None:

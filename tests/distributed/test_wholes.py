@@ -60,6 +60,14 @@ def test_a_restored_run_has_nothing_of_the_window_it_left(two: Pool, kind: str, 
         assert apart(straight, detour) == 0.0
 
 
+def test_replicas_are_not_saved_in_the_middle_of_a_window(two: Pool) -> None:
+    """A file of one rank would hold the gradients of its own micro-batches only."""
+    for said in two.run(wholes.looking, "ddp"):
+        for name in ("save", "gathered_state_dict"):
+            assert said.pop(name).startswith("a window is open: on several ranks its gradients are in parts")
+        assert set(said.values()) == {""}
+
+
 def test_replicas_resume_in_the_middle_of_a_window(two: Pool) -> None:
     """Each rank holds the gradients of its own micro-batches, and goes on bitwise."""
     for expected, found in two.run(wholes.resuming_inside):
