@@ -101,7 +101,7 @@ PLANS = {
             SkipSpikes(by=MovingMean(ratio=30.0, warmup=1)),
             EMA(decay=0.5),
         ],
-        10,
+        6,
         {2: NAN, 7: 1e3},
         strict=True,
     ),
