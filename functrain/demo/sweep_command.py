@@ -12,6 +12,9 @@ from functrain.demo.command import lacking
 from functrain.demo.options import SweepOptions, add_options, options_of
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from functrain.demo.ranks import Place
     from functrain.pure.table import SweepTable
 
 DESCRIPTION = """Train 64 networks on the handwritten digits at once, as lanes of one step: eight learning rates by
@@ -33,19 +36,27 @@ def sweep(arguments: Namespace) -> int:
         return 1
     from rich.console import Console  # only now is it known to be there
 
-    from functrain.demo.sweeping import swept
+    from functrain.demo.ranks import joined
 
     options = options_of(arguments, SweepOptions)
-    table, console = swept(options), Console()
+    with joined(options.device) as place:
+        show(options, Console(quiet=not place.is_first), place)
+    return 0
+
+
+def show(options: SweepOptions, console: Console, place: Place) -> None:
+    """Show how each lane fared, and which is the best, and write the files."""
+    from functrain.demo.sweeping import swept
+
+    table = swept(options)
     console.print(table)
     best = table.best("accuracy", largest=True)
     console.print(
         f"best: lane {best['lane']}, learning rate {best['lr']:g}, decay {best['hooks.ema.decay']:g}, "
         f"{best['accuracy']:.2%} of the digits held out"
     )
-    for path in write_sweep(table, options.out):
+    for path in write_sweep(table, options.out) if place.is_first else ():
         console.print(f"wrote {path}", soft_wrap=True, highlight=False)
-    return 0
 
 
 def write_sweep(table: SweepTable, folder: Path) -> list[Path]:

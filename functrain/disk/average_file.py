@@ -10,6 +10,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torch import Tensor
+
 from functrain.disk.entry import entry_of
 from functrain.disk.folder import PREFIX, sync_folder
 from functrain.disk.tensor_file import write_tensors
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 def save_average(path: str | PathLike[str], shell: Shell, name: str = "ema") -> Path:
     """Write averaged parameters and buffers under their plain names, as ``module.load_state_dict`` takes them.
+
+    Of a model that is sharded over ranks, all ranks must call it, and rank 0 gathers and writes.
 
     Args:
         path: of a ``.safetensors`` file; one that is there is replaced, whole or not at all.
@@ -41,8 +45,13 @@ def save_average(path: str | PathLike[str], shell: Shell, name: str = "ema") -> 
     ...     save_average(f"{folder}/ema.safetensors", shell).name
     'ema.safetensors'
     """
-    tensors = {key: value.detach() for key, value in shell.averaged_module(name).state_dict().items()}
     target = Path(path).absolute()
+    tensors = shell._average_to_write(name)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - only to be written
+    return _written(target, tensors) if tensors or shell.state.rank == 0 else target
+
+
+def _written(target: Path, tensors: dict[str, Tensor]) -> Path:
+    """Write tensors beside the target, then put them in its place."""
     beside = target.with_name(f"{PREFIX}{target.name}-{secrets.token_hex(8)}")
     try:
         write_tensors(beside, [entry_of(key, value) for key, value in tensors.items()], [*tensors.values()])
@@ -53,6 +62,6 @@ def save_average(path: str | PathLike[str], shell: Shell, name: str = "ema") -> 
             beside.unlink()
         if isinstance(error, OSError):
             told = f"{os.strerror(error.errno or errno.EIO)}: nothing was written, and what was there is as before"
-            raise OSError(error.errno, told, str(path)) from error
+            raise OSError(error.errno, told, str(target)) from error
         raise
     return target

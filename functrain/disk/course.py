@@ -48,7 +48,8 @@ class Course:
         resume: str | PathLike[str] | None,
     ) -> None:
         """Load the checkpoint to resume from, if there is one, and the history before it."""
-        self._shell, self._loader, self._checkpoint = shell, loader, checkpoint
+        self._shell, self._loader = shell, loader
+        self._checkpoint, self._watches = checkpoint if shell.state.rank == 0 else None, checkpoint is not None
         self.resumed = resume is not None
         self.first_epoch, self._batches, self._skip = int(shell.state.clock.epoch), 0, 0
         self._seeds, self._random, self._loader_state = seed_states(loader), None, None
@@ -104,6 +105,11 @@ class Course:
         return self.resumed and self._batches > 0
 
     @property
+    def batches_done(self) -> int:
+        """How many batches of this epoch lie behind."""
+        return self._batches
+
+    @property
     def epochs_done(self) -> int:
         """How many epochs lie behind."""
         return int(self._shell.state.clock.epoch) - self.first_epoch
@@ -153,8 +159,13 @@ class Course:
         return every is not None and self._step // every > before // every
 
     def _save(self, due: bool) -> None:
-        """Save if it is time, or if somebody wants the run to end, who then has his way."""
-        wanted = self._interruption.wanted is not None
+        """Save if it is time, or if somebody wants the run to end, who then has his way.
+
+        Of several ranks each holds the gradients of its own micro-batches, so that they wait for the end of the window;
+        and those that do not save go on until the one that does has ended.
+        """
+        in_parts = self._shell.state.world > 1 and bool(self._shell.state.window.entered)
+        wanted = self._interruption.wanted is not None and not in_parts
         if self._checkpoint is not None and (due or wanted):
             self._log.save()  # first: the lines of a batch that no checkpoint knows of are dropped when they are read
             self._checkpoint.save(self._shell, data=self)
@@ -164,8 +175,9 @@ class Course:
 
     def __enter__(self) -> Self:
         """Watch for interruptions, if there is something to be done about them."""
-        if self._checkpoint is not None:
+        if self._watches:
             self._open.enter_context(self._interruption)
+        if self._checkpoint is not None:
             self._open.enter_context(self._checkpoint)
         return self
 

@@ -40,7 +40,8 @@ def save(
     Raises:
         FileExistsError: something is there already.
         OSError: the disk is full, or nothing may be written there; what was there is as before.
-        ValueError: a state, a slot or a scheduler that holds something that is no data, with its place.
+        ValueError: a state, a slot or a scheduler that holds something that is no data, with its place; a shell whose
+            model is sharded over ranks, which ``Shell.save_sharded`` saves; one of several ranks in an open window.
         RuntimeError: a shell in an open batch.
 
     >>> import tempfile, torch

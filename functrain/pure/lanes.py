@@ -104,10 +104,23 @@ def chunked(states: Sequence[TrainState], max_lanes: int | None) -> list[TrainSt
     Raises:
         ValueError: ``max_lanes`` below 1.
     """
+    size = part_size(len(states), max_lanes)
+    count = -(-len(states) // size)
+    filled = [*states, *[states[-1]] * (count * size - len(states))]
+    return [stacked(filled[first : first + size]) for first in range(0, len(filled), size)]
+
+
+def part_size(count: int, max_lanes: int | None) -> int:
+    """Return how many of some lanes run at once: all, or as many in each part if that is too many.
+
+    Raises:
+        ValueError: ``max_lanes`` below 1.
+
+    >>> part_size(10, None), part_size(10, 4)
+    (10, 4)
+    """
     if max_lanes is not None and max_lanes < 1:
         msg = f"max_lanes must be at least 1, got {max_lanes}; None runs all lanes at once"
         raise ValueError(msg)
-    count = -(-len(states) // (max_lanes or len(states)))
-    size = -(-len(states) // count)
-    filled = [*states, *[states[-1]] * (count * size - len(states))]
-    return [stacked(filled[first : first + size]) for first in range(0, len(filled), size)]
+    parts = -(-count // (max_lanes or count))
+    return -(-count // parts)

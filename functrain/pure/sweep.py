@@ -17,6 +17,7 @@ from functrain.pure.over import Lane, lanes_of
 from functrain.pure.own_code import with_own_code
 from functrain.pure.table import SweepTable
 from functrain.pure.tally import tabulated
+from functrain.pure.team import Team
 from functrain.shell.progress import progress as progress_of
 
 
@@ -40,6 +41,9 @@ def sweep(  # noqa: PLR0913 - what a loop over runs would be written with
     weights or the loss of an executed step are no longer finite, or when it has skipped more than a hook allows; it
     then stands still, is marked, and disturbs nobody.
 
+    Where ``torch.distributed`` is initialised, all ranks must call it, with the same arguments: each trains its part of
+    the lanes, and every rank returns the whole table. The first one shows the bar.
+
     Args:
         init: what :func:`train_step` returned, together with ``params``; or any function that gives the first state,
             ``init(seed=...)`` if seeds are swept: ``partial(init, params)``, or, for weights that depend on the seed,
@@ -53,7 +57,8 @@ def sweep(  # noqa: PLR0913 - what a loop over runs would be written with
         buffers: the same.
         epochs: passes over the batches.
         flush: what :func:`train_step` returned, to close a partial window at the end of each epoch.
-        max_lanes: lanes that run at once. More lanes run in several parts, which bounds the memory of a step.
+        max_lanes: lanes that run at once, in each process. More lanes run in several parts, which bounds the memory of
+            a step.
         progress: show a bar with the count of living lanes.
         compile: compile the step, or options for ``torch.compile``. Compiling takes a minute or so: a short sweep of a
             small model is faster without.
@@ -61,7 +66,8 @@ def sweep(  # noqa: PLR0913 - what a loop over runs would be written with
     Raises:
         KeyError: an unknown key; lists what can be swept.
         TypeError: an ``init`` that needs parameters; values that are no series, or of the wrong kind.
-        ValueError: no lanes, no batches, NaN, a value that its hook refuses.
+        ValueError: no lanes, no batches, NaN, a value that its hook refuses; ranks with other arguments or batches.
+        RuntimeError: the sweep has failed on another rank; says on which, and how.
 
     >>> from functrain import ClipNorm, pure
     >>> init, step, _ = pure.train_step(lambda p, b, x: (p["w"] - x) ** 2, pure.sgd(0.1), ClipNorm(max_norm=9.0))
@@ -73,16 +79,27 @@ def sweep(  # noqa: PLR0913 - what a loop over runs would be written with
 
     See also: :func:`grid`, :func:`zipped`, :class:`SweepTable`, :func:`check`.
     """
-    lanes = lanes_of(over)
-    begin = init if params is None else partial(init, params, buffers)
-    run = _Run(chunked(_first_states(begin, step, lanes), max_lanes), len(lanes), step, flush, compile)
-    run.train(batches, epochs, progress=progress)
-    return tabulated(lanes, joined(run.parts, len(lanes)), run.seen())
+    begin, team = init if params is None else partial(init, params, buffers), Team()
+    lanes = team.agreed(lambda: lanes_of(over))
+    mine, size = team.agreed(lambda: team.dealt(lanes, max_lanes))
+    parts = team.agreed(lambda: chunked(_first_states(begin, step, mine), size))
+    given = {"lanes": len(lanes), "over": dict(enumerate(lanes)), "epochs": epochs, "max_lanes": max_lanes}
+    first = partial(_first_states, begin, step, lanes[:1])
+    team.refuse_different(lambda: first()[0], _pipeline_of(step), given | {"flush": flush is not None})
+    run = _Run(parts, len(mine), step, flush, compile, team)
+    team.agreed(lambda: run.train(batches, epochs, progress=progress and team.rank == 0))
+    team.refuse_other_batches()
+    return tabulated(lanes, *team.gathered(joined(run.parts, len(mine)), run.seen(), len(lanes)))
+
+
+def _pipeline_of(step: Any) -> Any:
+    """Return the hooks of a step that :func:`train_step` has made."""
+    return getattr(getattr(step, "__self__", None), "pipeline", None)
 
 
 def _first_states(init: Callable[..., TrainState], step: Any, lanes: list[Lane]) -> list[TrainState]:
     """Return the state that each lane starts from; lanes of one seed share what ``init`` gave."""
-    pipeline = getattr(getattr(step, "__self__", None), "pipeline", None)
+    pipeline = _pipeline_of(step)
     begun: dict[Any, TrainState] = {}
     for lane in lanes:
         if (seed := lane.get(SEED)) not in begun:
@@ -109,9 +126,9 @@ def _begun(init: Callable[..., TrainState], seed: dict[str, Any]) -> TrainState:
 class _Run:
     """The lanes of one sweep, in one or several parts, on their way through the batches."""
 
-    def __init__(self, parts: list[TrainState], count: int, step: Any, flush: Any, compiled: Any) -> None:
+    def __init__(self, parts: list[TrainState], count: int, step: Any, flush: Any, compiled: Any, team: Team) -> None:
         """Make one step of all lanes out of the step of one."""
-        self.parts, self.count = parts, count
+        self.parts, self.count, self.team = parts, count, team
         self.step = _compiled(torch.func.vmap(watched(step), in_dims=(0, 0, None)), compiled)
         self.flush = None if flush is None else torch.func.vmap(flushed(flush))
         self.dead = [torch.zeros_like(part.rng, dtype=torch.bool) for part in parts]
@@ -135,6 +152,7 @@ class _Run:
 
     def _present(self, batch: Any) -> None:
         """Run one micro-batch in every lane."""
+        self.team.present(batch)
         for place, part in enumerate(self.parts):
             self.parts[place], seen = self.step(part, self.dead[place], batch)
             self.dead[place] = seen.dead

@@ -20,20 +20,33 @@ def check_alike(ranks: Ranks, pipeline: Pipeline, state: TrainState, optimizers:
     Raises:
         ValueError: the first thing that differs, and both values.
     """
-    found = ranks.objects(_built(pipeline, state, optimizers))
+    built = _built(pipeline, state, optimizers)
+    refuse_different(ranks, built, "build the same models, optimizers and hooks on every rank")
+
+
+def refuse_different(ranks: Ranks, own: Mapping[str, Any], remedy: str) -> None:
+    """Refuse ranks of which each gives something else, on all of them at once.
+
+    Raises:
+        ValueError: the first thing that differs, and both values.
+    """
+    found = ranks.objects(own)
     for rank, other in enumerate(found):
         if (said := difference(found[0], other)) is not None:
-            msg = (
-                f"rank {rank} differs from rank 0 in {said}; build the same models, optimizers and hooks on every rank"
-            )
+            msg = f"rank {rank} differs from rank 0 in {said}; {remedy}"
             raise ValueError(msg)
+
+
+def settings_of(pipeline: Pipeline) -> dict[str, Any]:
+    """Return how hooks are configured, as plain values."""
+    return {each.name: {**configuration(each), "priority": each.priority} for each in pipeline}
 
 
 def _built(pipeline: Pipeline, state: TrainState, optimizers: Optimizers) -> dict[str, Any]:
     """Return what a shell is made of, as plain values that travel and compare."""
     return {
         "hooks": [each.name for each in pipeline],
-        "settings": {each.name: {**configuration(each), "priority": each.priority} for each in pipeline},
+        "settings": settings_of(pipeline),
         "kinds": kinds(optimizers),
         "parameters": {key: {name: _shape(leaf) for name, leaf in held.items()} for key, held in state.params.items()},
         "held": {key: len(held) for key, held in optimizers.owners.table.items()},

@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from functrain._foreach import is_sharded, whole
 from functrain._wrapper import innermost
 from functrain.hooks.best import BestAverage
 from functrain.shell.driver import Driver
-from functrain.shell.names import named_tensors, saved_names
+from functrain.shell.names import is_shard, named_tensors, saved_names
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -44,25 +45,31 @@ class Best:
     _module: nn.Module = field(repr=False)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return copies under the plain names of the model's own state dict, tied ones under each, in its dtypes."""
+        """Return copies under the plain names of the model's own state dict, tied ones under each, in its dtypes.
+
+        Of a sharded model they are whole, and all ranks must ask for them.
+        """
         like = named_tensors(self._module)
         return {
-            name: self._tensors[first].to(like[first].dtype, copy=True)
+            name: whole(self._tensors[first]).to(like[first].dtype, copy=True)
             for name, first in saved_names(self._module).items()
             if first in self._tensors
         }
 
     def load_into(self, module: M) -> M:
-        """Write the weights into a module, in place, and return it.
+        """Write the weights into a module, in place, and return it; of a sharded model all ranks must do so.
 
         Raises:
             ValueError: the module does not have these tensors: names and shapes.
         """
+        for part in module.modules():
+            if is_shard(part):
+                part.reshard()  # pyright: ignore[reportCallIssue] - a forward may have left whole tensors in it
         found = named_tensors(module)
         _check_fits(module, found, self._tensors)
         with torch.no_grad():
             for name, value in self._tensors.items():
-                found[name].copy_(value)
+                found[name].copy_(value if is_sharded(found[name]) else whole(value))
         return module
 
 

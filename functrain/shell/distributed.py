@@ -106,6 +106,10 @@ class Distributed:
         """Tell whether a window closes on gradients that nothing has reduced."""
         return bool(state.window.boundary) and bool(state.window.entered)
 
+    def hides_gradients(self) -> bool:
+        """Tell whether a module keeps gradients of the open window where no one else can reach them."""
+        return any(each.hides_gradients() for each in self._reductions)
+
     def forget(self) -> None:
         """Let a discarded window leave nothing behind."""
         for each in self._reductions:

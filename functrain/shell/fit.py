@@ -11,11 +11,14 @@ from torch import Tensor
 
 from functrain._stage import Stage
 from functrain.shell.evaluation import chosen_averages, evaluating, first_metric, summary_of, updated_averages
+from functrain.shell.evenly import END, evenly
 from functrain.shell.flush import close_epoch, finish_training, flush_window
 from functrain.shell.history import History
 from functrain.shell.progress import Progress
 from functrain.shell.progress import progress as progress_of
+from functrain.shell.sharded import refuse_carried_window
 from functrain.shell.shell import Shell
+from functrain.shell.validation import consume, over_ranks
 
 if TYPE_CHECKING:
     from functrain.disk.checkpoint import Checkpoint
@@ -41,12 +44,14 @@ def fit(  # noqa: PLR0913, PLR0917 - the parts of a loop
 
     Args:
         shell: what to train.
-        loader: iterated once per epoch; a sampler with ``set_epoch`` is told the epoch.
+        loader: iterated once per epoch; a sampler with ``set_epoch`` is told the epoch. On several ranks an epoch ends
+            for all where the first of them has no batch left.
         loss_fn: ``loss_fn(model, batch)``; with ``forward`` it is ``loss_fn(forward(model, batch), batch)``.
         epochs: passes over the loader.
         forward: ``forward(model, batch) -> out``.
         validate: ``validate(model)`` after each epoch, in eval mode, without gradients, on averaged weights once there
-            are any; returns a number ("total_loss") or a mapping of numbers.
+            are any; returns a number ("total_loss") or a mapping of numbers. Of several ranks each validates, and what
+            counts is the mean.
         validate_with: which average to use, where one model has several.
         progress: show loss, steps and skips on stderr, as a bar in terminals and notebooks, and elsewhere as a line now
             and then; of several ranks the first shows it.
@@ -60,9 +65,14 @@ def fit(  # noqa: PLR0913, PLR0917 - the parts of a loop
         the :class:`History` of the run. ``model`` is the module where there is one, else the mapping by key.
 
     Raises:
-        ValueError: two averages of one model and no ``validate_with``; negative epochs; an iterator that is used up.
+        ValueError: two averages of one model and no ``validate_with``; negative epochs; an iterator that is used up; a
+            checkpoint of a model that is sharded over ranks, or of a window that several ranks carry over epochs; ranks
+            of which only some have a batch.
         TypeError: epochs that are no int, a validation that gives no number.
         SkipLimitError: too many skips in a row.
+
+    Warns:
+        UserWarning: ranks with different numbers of batches, some of which are left out.
 
     >>> import torch
     >>> from functrain import ClipNorm
@@ -75,7 +85,10 @@ def fit(  # noqa: PLR0913, PLR0917 - the parts of a loop
     from functrain.disk.course import Course
 
     _check_epochs(epochs)
-    course = Course(shell, loader, checkpoint if shell.state.rank == 0 else None, resume)
+    if checkpoint is not None:
+        shell._refuse_shards("fit(checkpoint=...)", SHARDED)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as below
+        refuse_carried_window(shell._driver)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as below
+    course = Course(shell, loader, checkpoint, resume)
     return _Run(shell, loss_fn, forward, validate, validate_with, course).run(loader, epochs, progress=progress)
 
 
@@ -88,6 +101,7 @@ def _check_epochs(epochs: Any) -> None:
         raise ValueError(msg)
 
 
+SHARDED = "shell.save_sharded(path) between two calls of fit, and shell.load_sharded(path) instead of resume="
 USED_UP = (
     "the loader is an iterator and is used up: this epoch got no batch; give a list, a DataLoader, or an object whose "
     "__iter__ starts again"
@@ -126,7 +140,7 @@ class _Run:
         _tell_epoch(loader, int(self.driver.state.clock.epoch))
         if not self.course.inside_epoch:
             self.driver.fire(Stage.BEFORE_EPOCH)
-        for batch, last in with_last(self.course.batches()):
+        for batch, last in with_last(self._dealt(loader)):
             self._run_batch(batch, last=last)
             self.history.record(self.driver.state)
             bar.advance()
@@ -138,6 +152,11 @@ class _Run:
         summary = self._run_validation() if self.validate is not None else None
         close_epoch(self.driver)
         self.course.after_epoch(summary)
+
+    def _dealt(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """Return the batches of an epoch, as many on every rank."""
+        ranks = None if self.driver.distributed is None else self.driver.distributed.ranks
+        return evenly(ranks, self.course.batches(), _length(loader), self.course.batches_done)
 
     def _run_batch(self, batch: Any, *, last: bool) -> None:
         """Run one micro-batch through its stages."""
@@ -170,8 +189,9 @@ class _Run:
             stack.enter_context(evaluating(self.driver.applier.models.modules.values()))
             summary = summary_of(self.validate(self.model) if self.validate else 0.0)
         told = {"validated_with": self._told(used)} if self.averages else {}
+        summary = over_ranks(self.driver, summary)
         self.history.record_validation(self.driver.state, summary | told)
-        self.shell.validated(summary, metric=first_metric)
+        consume(self.driver, summary, first_metric)
         return summary
 
     def _told(self, used: dict[str, str]) -> str | dict[str, str]:
@@ -192,10 +212,6 @@ def with_last(loader: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
         following = next(batches, END)
         yield current, following is END
         current = following
-
-
-END: Any = object()
-"""What stands behind the last batch."""
 
 
 def _tell_epoch(loader: Any, epoch: int) -> None:

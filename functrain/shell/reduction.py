@@ -30,6 +30,10 @@ class Reduction(Protocol):
         """Reduce the gradients that have been kept to this rank, by a backward of zeros."""
         ...
 
+    def hides_gradients(self) -> bool:
+        """Tell whether the module keeps gradients of the open window out of ``grad``."""
+        ...
+
     def forget(self) -> None:
         """Note that what was kept is discarded; whatever that costs waits for the next micro-batch."""
         ...
@@ -80,6 +84,10 @@ class Replicas:
             self._module.reducer.prepare_for_backward(outputs if self._module.find_unused_parameters else [])
             torch.autograd.backward(outputs, [torch.zeros_like(leaf) for leaf in outputs])
         self._armed = False
+
+    def hides_gradients(self) -> bool:
+        """Tell that all are in ``grad``."""
+        return False
 
     def forget(self) -> None:
         """Do nothing: gradients that are cleared are gone."""
@@ -145,6 +153,10 @@ class Shards:
         """Yield the outermost sharded parts inside a part."""
         for child in part.children():
             yield from [child] if self._is_shard(child) else self._nested(child)
+
+    def hides_gradients(self) -> bool:
+        """Tell whether anything is kept that has not been discarded."""
+        return self._kept and not self._stale
 
     def forget(self) -> None:
         """Note that what was kept belongs to no window any more."""

@@ -30,7 +30,7 @@ def save_sharded(driver: Driver, averages: Averages, path: Path) -> None:
     """
     from torch.distributed.checkpoint.state_dict_saver import save  # pyright: ignore[reportUnknownVariableType]
 
-    _refuse_open_window(driver)
+    refuse_open_window(driver)
     stored = _without_window(state_dict(driver, averages))
     stored[RANDOM] = {str(driver.state.rank): stored.pop("random")}
     stored["optimizers"] = {key: _by_text(held) for key, held in stored["optimizers"].items()}
@@ -47,7 +47,7 @@ def load_sharded(driver: Driver, averages: Averages, path: Path) -> None:
     from torch.distributed.checkpoint.filesystem import FileSystemReader
     from torch.distributed.checkpoint.state_dict_loader import load  # pyright: ignore[reportUnknownVariableType]
 
-    _refuse_open_window(driver)
+    refuse_open_window(driver)
     current = _without_window(state_dict(driver, averages))
     random, rank = current.pop("random"), str(driver.state.rank)
     kept = FileSystemReader(path).read_metadata()
@@ -73,11 +73,31 @@ def _among(driver: Driver) -> Generator[dict[str, Any]]:
         yield {"no_dist": True}
 
 
-def _refuse_open_window(driver: Driver) -> None:
+def refuse_open_window(driver: Driver) -> None:
+    """Refuse to look at gradients before they are reduced.
+
+    Raises:
+        ValueError: a window is open.
+    """
     if driver.state.window.entered:
         msg = (
             "a window is open: on several ranks its gradients are in parts that have not been reduced; save and load "
             "between windows, after a boundary or shell.flush()"
+        )
+        raise ValueError(msg)
+
+
+def refuse_carried_window(driver: Driver) -> None:
+    """Refuse to save, on several ranks, at the end of epochs that may leave a window open.
+
+    Raises:
+        ValueError: with what to write instead.
+    """
+    if driver.distributed is not None and getattr(driver.accumulate, "partial", "") == "carry":
+        msg = (
+            'Accumulate(partial="carry") leaves a window open at the end of an epoch, and fit(checkpoint=...) cannot '
+            "save it on several ranks: each holds the gradients of its own micro-batches; "
+            'write partial="flush" or "drop"'
         )
         raise ValueError(msg)
 

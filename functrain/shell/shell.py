@@ -15,7 +15,7 @@ from functrain._fold import Pipeline, fold
 from functrain._select import Number
 from functrain._stage import Stage
 from functrain._state import TrainState
-from functrain.shell import dictionaries, sharded
+from functrain.shell import dictionaries, gathering, sharded
 from functrain.shell.averaging import Averages
 from functrain.shell.batch_norm import Forward, settling
 from functrain.shell.best import Best, best_of
@@ -26,7 +26,7 @@ from functrain.shell.microbatch import MicroBatch
 from functrain.shell.setup import build_driver
 from functrain.shell.shown import Swap
 from functrain.shell.snapshot import Snapshot, restore, snapshot
-from functrain.shell.validation import consume
+from functrain.shell.validation import consume, over_ranks
 
 if TYPE_CHECKING:
     from functrain.disk.conflicts import OnConflict, Report
@@ -143,14 +143,18 @@ class Shell:
     ) -> None:
         """Fire AFTER_VALIDATION, then step the schedulers that wait for a metric.
 
+        On several ranks all must call it, at the same place: each gives what it found on its own part, or on all, and
+        what hooks and schedulers see are the means, so that all ranks decide the same.
+
         Args:
             summary: what a validation found; hooks see it as ``state.validation``.
             metric: key of the summary, or a function of it.
 
         Raises:
             KeyError: no such key, if a scheduler waits for it; lists those there are.
+            ValueError: ranks that give different keys.
         """
-        consume(self._driver, summary, metric)
+        consume(self._driver, over_ranks(self._driver, summary), metric)
 
     @torch.no_grad()
     def metrics(self) -> dict[str, float]:
@@ -236,13 +240,14 @@ class Shell:
         """Return the state in the form of the pure engine, to go on with ``pure.train_step(...)`` of the same hooks.
 
         Raises:
-            ValueError: an optimizer that has no pure counterpart.
+            ValueError: an optimizer that has no pure counterpart; a model that is sharded over ranks.
 
         See also: ``functrain.pure.to_shell``.
         """
         from functrain.pure.bridge import to_pure
 
         self._refuse_inside_averages("shell.to_pure()")
+        self._refuse_shards("shell.to_pure()", "shell.gathered_state_dict(), and load it into a shell of one process")
         return to_pure(self._driver.state, self._driver.applier)
 
     @torch.inference_mode(mode=False)
@@ -295,7 +300,8 @@ class Shell:
         Raises:
             FileNotFoundError: there is no such checkpoint.
             CheckpointError: it is damaged, or of another model, optimizer or structure.
-            ValueError: a hook, an optimizer or a scheduler other than when it was saved: field, both values, remedy.
+            ValueError: a hook, an optimizer or a scheduler other than when it was saved: field, both values, remedy; a
+                model that is sharded over ranks.
             RuntimeError: in an open batch, or inside :meth:`averaged`.
 
         Warns:
@@ -306,6 +312,7 @@ class Shell:
 
         self._refuse_inside_averages("shell.load()")
         self._refuse_inside_batch("shell.load()")
+        self._refuse_shards("shell.load()", "shell.load_sharded(path)")
         with opened(path) as archive:
             report = load_shell(self._driver, archive, data, on_conflict)
         report.warn()
@@ -317,6 +324,9 @@ class Shell:
         from functrain.disk.shells import packed_shell
 
         self._refuse_inside_batch("functrain.save()")
+        self._refuse_shards("functrain.save()", "shell.save_sharded(path)")
+        if self._driver.distributed is not None:
+            sharded.refuse_open_window(self._driver)
         return packed_shell(self._driver, self._averages, data)
 
     @torch.inference_mode(mode=False)
@@ -344,6 +354,45 @@ class Shell:
         self._refuse_inside_averages("shell.load_sharded()")
         self._refuse_inside_batch("shell.load_sharded()")
         sharded.load_sharded(self._driver, self._averages, path)
+
+    @torch.inference_mode(mode=False)
+    def gathered_state_dict(self) -> dict[str, Any]:
+        """Return :meth:`state_dict` with whole tensors on the CPU of rank 0, and an empty dict elsewhere.
+
+        All ranks must call it. Tensors are gathered one at a time: no rank holds more than its part and one of them,
+        but for rank 0. A shell of one process takes it with :meth:`load_state_dict`.
+
+        Raises:
+            ValueError: a window is open.
+            RuntimeError: in an open batch.
+
+        See also: :meth:`save_sharded`, where nobody needs the whole.
+        """
+        self._refuse_inside_batch("shell.gathered_state_dict()")
+        return gathering.gathered_state_dict(self._driver, self._averages)
+
+    @torch.inference_mode(mode=False)
+    def gathered_average(self, name: str = "ema") -> dict[str, Tensor]:
+        """Return an average as ``module.load_state_dict`` takes it, on the CPU of rank 0, and an empty dict elsewhere.
+
+        All ranks must call it; it gathers as :meth:`gathered_state_dict` does.
+
+        Raises:
+            KeyError: no such average.
+            RuntimeError: before its first update.
+
+        See also: ``functrain.save_average``, which writes it.
+        """
+        return gathering.gathered_average(self._driver, self._averages, name)
+
+    def _average_to_write(self, name: str) -> dict[str, Tensor]:
+        """Return what :func:`functrain.save_average` writes; of a sharded model nothing on ranks that write nothing."""
+        if gathering.first_shard(self._driver) is not None:
+            return self.gathered_average(name)
+        return {key: value.detach() for key, value in self.averaged_module(name).state_dict().items()}
+
+    def _refuse_shards(self, what: str, instead: str) -> None:
+        gathering.refuse_shards(self._driver, what, instead)
 
     def _refuse_inside_averages(self, what: str) -> None:
         if self._averages.active:

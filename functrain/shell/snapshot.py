@@ -73,7 +73,13 @@ def duplicate(taken: Snapshot) -> Snapshot:
 
 
 def collected(driver: Driver, averages: Averages) -> Snapshot:
-    """Return everything as it is at this moment, on the tensors of the run: true only until training goes on."""
+    """Return everything as it is at this moment, on the tensors of the run: true only until training goes on.
+
+    Raises:
+        ValueError: a sharded module keeps gradients of an open window to itself, where nobody can copy them.
+    """
+    if driver.distributed is not None and driver.distributed.hides_gradients():
+        raise ValueError(HIDDEN)
     driver.state = driver.applier.read_gradients(driver.applier.refreshed(driver.state))
     return held(driver, averages.raw(driver.state))
 
@@ -87,6 +93,12 @@ def held(driver: Driver, state: TrainState) -> Snapshot:
         schedulers={key: {} if each is None else each.state_dict() for key, each in optimizers.schedulers.items()},
         random=random_states(),
     )
+
+
+HIDDEN = (
+    "a window is open, and fully_shard keeps the gradients of its micro-batches to itself until they are reduced: no "
+    "snapshot and no state dict can hold them; call it between windows, after a boundary or shell.flush()"
+)
 
 
 def random_states() -> dict[str, Any]:
@@ -104,6 +116,8 @@ def restore(driver: Driver, taken: Snapshot) -> None:
 
 def adopt(driver: Driver, taken: Snapshot) -> None:
     """Write a snapshot back that nobody else holds: its tensors become those of the run. What may fail comes first."""
+    if driver.distributed is not None:
+        driver.distributed.forget()
     state, applier, optimizers = taken.state, driver.applier, driver.applier.optimizers
     for key, held in taken.optimizers.items():
         optimizers.by_key[key].load_state_dict(held)

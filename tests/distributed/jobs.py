@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from functrain import EMA, Accumulate, ClipNorm, Shell, SkipLimitError, SkipNonFinite, SkipSpikes, Stage, fit, hook
 from functrain.hooks.spike_statistics import FixedLimit
+from tests.benchmarks import ddp
 from tests.distributed.runs import PLANS, ROWS, exchanges, loss_of, micro_batch, network, outcome, shell_of, wrapped
 
 
@@ -374,3 +375,15 @@ def skipping_too_often(rank: int) -> tuple[str, int]:
         except SkipLimitError as error:
             return str(error), shell.state.clock.batch
     return "", 0
+
+
+def benchmarking(rank: int) -> tuple[list[int], list[Tensor], list[Tensor]]:
+    """Run both contenders of the benchmark; return the all-reduces of a window, and both weights."""
+    rows = torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(rank))
+    contenders = [ddp.by_hand(8, rows), ddp.by_shell(8, rows)]
+    for _ in range(2):
+        for window, _ in contenders:
+            window()
+    counts = [exchanges(window)["c10d::allreduce_"] for window, _ in contenders]
+    first, second = ([leaf.detach() for leaf in model.parameters()] for _, model in contenders)
+    return counts, first, second

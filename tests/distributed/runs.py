@@ -11,7 +11,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from functrain import EMA, Accumulate, ClipNorm, MixedPrecision, Shell, SkipNonFinite, SkipSpikes
+from functrain import (
+    EMA,
+    Accumulate,
+    ClipAdaptive,
+    ClipNorm,
+    ClipPercentile,
+    ClipValue,
+    Lookahead,
+    MixedPrecision,
+    Shell,
+    SkipNonFinite,
+    SkipSpikes,
+    SwitchEMA,
+    every,
+    named,
+    on,
+)
 from functrain.hooks.spike_statistics import MovingMean
 
 ROWS = 4
@@ -27,12 +43,14 @@ class Plan:
         batches: micro-batches of each of two epochs; what is left of a window at the end of one is flushed.
         poison: by micro-batch of a run, what its first row is multiplied by; the first row is rank 0's.
         weighted: give the rows that count as weights, which differ between ranks.
+        strict: check every hook at every call.
     """
 
     hooks: Callable[[], list[Any]]
     batches: int = 7
     poison: dict[int, float] = field(default_factory=dict)
     weighted: bool = False
+    strict: bool = False
 
 
 NAN, INF = float("nan"), float("inf")
@@ -61,6 +79,31 @@ PLANS = {
     ),
     "dropped spikes": Plan(
         lambda: [Accumulate(every=2), SkipSpikes(drop=True, by=MovingMean(ratio=30.0, warmup=1))], 10, {4: 1e3, 7: 1e3}
+    ),
+    "clip value": Plan(lambda: [Accumulate(every=2), ClipValue(clip_value=0.01)]),
+    "clip adaptive": Plan(lambda: [Accumulate(every=2), ClipAdaptive(clip=0.01)]),
+    "clip percentile": Plan(lambda: [Accumulate(every=2), ClipPercentile(percentile=50.0)]),
+    "parts": Plan(
+        lambda: [
+            Accumulate(every=2),
+            on("0.*", ClipNorm(max_norm=0.05)),
+            on("*.bias", named("biases", ClipAdaptive(clip=0.1))),
+            every(2, named("value", ClipValue(clip_value=0.02))),
+            EMA(decay=0.5, parameters="2.*"),
+        ]
+    ),
+    "writing": Plan(lambda: [Lookahead(update_every=2), SwitchEMA(decay=0.5, switch_every=3)]),
+    "strict": Plan(
+        lambda: [
+            Accumulate(every=3),
+            ClipNorm(max_norm=0.1),
+            SkipNonFinite(),
+            SkipSpikes(by=MovingMean(ratio=30.0, warmup=1)),
+            EMA(decay=0.5),
+        ],
+        6,
+        {2: NAN, 7: 1e3},
+        strict=True,
     ),
     "everything": Plan(
         lambda: [
@@ -123,14 +166,14 @@ def sharded(model: nn.Sequential, kind: str) -> nn.Module:
     return fully_shard(model, mesh=mesh)
 
 
-def shell_of(model: nn.Module, hooks: Any) -> Shell:
+def shell_of(model: nn.Module, hooks: Any, *, strict: bool = False) -> Shell:
     """Return a shell with momentum, which remembers every step."""
-    return Shell(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), hooks)
+    return Shell(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), hooks, strict=strict)
 
 
 def train(plan: Plan, kind: str, rank: int = 0, world: int = 1) -> dict[str, Any]:
     """Train by a plan and return what came of it, as whole tensors on every rank."""
-    shell = shell_of(model := wrapped(kind), plan.hooks())
+    shell = shell_of(model := wrapped(kind), plan.hooks(), strict=plan.strict)
     size = ROWS // world
     mine, trail = slice(rank * size, rank * size + size), []
     for place in range(2 * plan.batches):
