@@ -21,8 +21,8 @@ class FunctionHook(Hook):
     initial: Any = None
 
     def default_name(self) -> str:
-        """Return the function's own name."""
-        return self.function.__name__
+        """Return the function's own name; a partial has none."""
+        return getattr(self.function, "__name__", "")
 
     def init(self, state: TrainState) -> Any:
         """Build the slot with the function given as ``init``, else keep nothing."""
@@ -32,6 +32,12 @@ class FunctionHook(Hook):
         """Call the function."""
         return self.function(state, stage, will_skip)
 
+    def __repr__(self) -> str:
+        """Show the function by its name, and sets in order: an address would be another one in each process."""
+        names = {"initial": "init"}
+        given = [f"{names.get(str(n), n)}={_shown(value)}" for n, value in self.__repr_args__() if n != "function"]
+        return f"hook({', '.join([_shown(self.function), *given])})"
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle a decorated function by module and qualified name: the name now means this hook, not the function."""
         home = self.function.__module__, getattr(self.function, "__qualname__", "")
@@ -40,6 +46,15 @@ class FunctionHook(Hook):
             return super().__reduce_ex__(protocol)  # a bare function pickles by reference, a partial by content
         changes = {name: value for name, value in self if value != getattr(found, name)}
         return _decorated, (*home, changes)
+
+
+def _shown(value: Any) -> str:
+    """Return the name of a function, the sorted members of a set, or anything else as Python prints it."""
+    if isinstance(value, frozenset):
+        return f"{{{', '.join(sorted(map(repr, cast('frozenset[Any]', value))))}}}"
+    if isinstance(value, partial):
+        return f"partial({_shown(value.func)})"
+    return getattr(value, "__name__", repr(value))
 
 
 def _resolve(module: str, qualname: str) -> Any:
@@ -75,6 +90,8 @@ def hook(function: HookFunction | None = None, /, **options: Any) -> Any:
     ...     return state, True, state.loss / 2
     >>> halve.name, halve.priority
     ('halve', 50)
+    >>> halve
+    hook(halve, stages={Stage.DO_BACKWARD})
     """
     if function is None:
         return partial(hook, **options)

@@ -199,6 +199,15 @@ def test_repr_is_source_text_of_what_differs_from_the_defaults() -> None:
     assert (str(EMA()), str(ClipNorm(max_norm=1.0))) == ("EMA()", "ClipNorm(max_norm=1.0)")
 
 
+def test_repr_of_a_function_is_the_same_in_every_process() -> None:
+    """It names the function and holds no address; sets of stages are in order, whatever they hash to."""
+    two = hook(bare, stages={Stage.DO_OPTIMIZER_STEP, Stage.DO_BACKWARD}, writes={"params", "grads"}, init=dict)
+    assert repr(two) == (
+        "hook(bare, stages={Stage.DO_BACKWARD, Stage.DO_OPTIMIZER_STEP}, writes={'grads', 'params'}, init=dict)"
+    )
+    assert repr(hook(partial(bare), name="x")) == "hook(partial(bare), name='x')"
+
+
 @pytest.mark.parametrize(
     "made",
     [decorated, hook(bare), Holder.inside, fold(bare), named("x", decorated)],

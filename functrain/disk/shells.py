@@ -57,6 +57,7 @@ def load_shell(driver: Driver, archive: Archive, data: Any, on_conflict: OnConfl
             set_position(data, parts["data"])
         set_generators(parts["random"])
         adopt(driver, taken)
+        driver.read_hyper()
         undoing.pop_all()
     return report
 

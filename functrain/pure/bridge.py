@@ -137,6 +137,7 @@ def to_shell(
     used = _those(_trained(applier), lambda place: place[1] in state.grads[place[0]])
     for key, optimizer in applier.optimizers.by_key.items():
         write_torch_state(optimizer, key, _places(applier, key, used), state.opt[key])
+    driver.read_hyper()
     _advance_schedulers(applier, driver.state)
     applier.show_scale(driver.state)
     return shell

@@ -67,6 +67,7 @@ def load_state_dict(driver: Driver, stored: Mapping[str, Any]) -> None:
     parts = {name: of_keys(stored[name], getattr(current, name), name) for name in ("optimizers", "schedulers")}
     try:
         restore(driver, replace(current, state=state, random=stored["random"], **parts))
+        driver.read_hyper()
     except BaseException:
         restore(driver, current)
         raise

@@ -77,6 +77,10 @@ class Driver:
                 failures[0].add_note(f"then {other!r} {', '.join(other.__notes__)}")
             raise failures[0]
 
+    def read_hyper(self) -> None:
+        """Let the state show the numbers that the optimizers hold now, after somebody has loaded others into them."""
+        self.state = self.state.replace(hyper=self.applier.optimizers.hyper())
+
     def outside_autocast(self) -> AbstractContextManager[Any]:
         """Return a context without autocast; nothing where none is open."""
         return torch.autocast(self.device_type(), enabled=False) if self.autocasting else nullcontext()

@@ -48,6 +48,12 @@ def test_functrain_does_not_import_the_laws() -> None:
     assert not [name for name in names if name.startswith(("functrain.testing", "hypothesis"))]
 
 
+def test_without_a_bar_nobody_asks_for_widgets() -> None:
+    """``tqdm.auto`` warns in a notebook without ipywidgets, so it is imported where a bar is shown."""
+    code = "import sys, functrain, functrain.pure as p; functrain.fit, p.sweep; print('tqdm.auto' in sys.modules)"
+    assert run(code) == "False"
+
+
 def test_a_package_imports_nothing_before_a_name_is_asked_for() -> None:
     """A plugin inside the package costs no torch and no Hypothesis."""
     names = {name.partition(".")[0] for name in run("import sys, functrain.testing; print(*sys.modules)").split()}
