@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from functrain._fold import Occasion, Pipeline, fold
@@ -175,7 +176,9 @@ class Trace:
 
     def _noted(self, grid: Grid) -> Grid:
         """Return a grid with a sentence on what could not be recorded."""
-        return grid.with_warnings(*([LANES.format(self.in_lanes)] if self.in_lanes else []))
+        if self.in_lanes:
+            return grid.with_warnings(LANES.format(self.in_lanes))
+        return grid if len(grid.heads) > 1 else replace(grid, notes=(NOTHING,))
 
     def __str__(self) -> str:
         """Return the lanes as text."""
@@ -188,6 +191,7 @@ class Trace:
         return self.view().html()
 
 
+NOTHING = "no micro-batch is recorded; of a compiled step none is"
 LANES = (
     "{} calls in lanes of vmap are not recorded, since a lane has no value of its own there; "
     "trace one lane by itself to see it"
@@ -206,7 +210,8 @@ def spans(batches: Sequence[int]) -> str:
     """
     if not batches:
         return "no batches"
-    firsts = [each for each in batches if each - 1 not in set(batches)]
-    lasts = [each for each in batches if each + 1 not in set(batches)]
+    there = set(batches)
+    firsts = [each for each in batches if each - 1 not in there]
+    lasts = [each for each in batches if each + 1 not in there]
     pairs = zip(firsts, lasts, strict=True)
     return f"batches {', '.join(str(a) if a == b else f'{a} to {b}' for a, b in pairs)}"

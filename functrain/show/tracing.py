@@ -34,20 +34,18 @@ class TracedPipeline(Pipeline):
     def call(self, member: Hook, state: TrainState, stage: Stage, will_skip: Flag) -> tuple[TrainState, Flag]:
         """Call a member and note what it did; a compiled step notes nothing."""
         after, proceed = super().call(member, state, stage, will_skip)
-        if not torch.compiler.is_compiling() and not self._is_a_lane():
+        if torch.compiler.is_compiling():
+            return after, proceed
+        if inside_vmap():  # a lane has no values that could be kept
+            self.trace.in_lanes += 1
+        else:
             self.trace.record(member, stage, will_skip, (state, after), proceed)
         return after, proceed
 
     def notice(self, occasion: Occasion, state: TrainState, take: Callable[[], Any] | None = None) -> None:
         """Open or close a column of the trace; a compiled step notes nothing."""
-        if not torch.compiler.is_compiling() and not self._is_a_lane():
+        if not torch.compiler.is_compiling() and not inside_vmap():
             self.trace.notice(occasion, state, take, self.member("accumulate"))
-
-    def _is_a_lane(self) -> bool:
-        """Tell whether this is a lane of many, which have no values that could be kept; counts what is left out."""
-        lane = inside_vmap()
-        self.trace.in_lanes += lane
-        return lane
 
     def around(self, wrap: Callable[[Hook], Hook]) -> Pipeline:
         """Return the pipeline with every member inside a wrapper; it is traced, too."""

@@ -102,6 +102,24 @@ def loss_fn(params: Any, buffers: Any, batch: torch.Tensor) -> torch.Tensor:
     return (params["weight"] * batch).square().mean()
 
 
+def test_an_empty_trace_says_so() -> None:
+    """Before the first micro-batch, and where a step was compiled."""
+    assert "no micro-batch is recorded" in str(show.trace(ClipNorm(max_norm=1.0)).trace)
+    assert "no micro-batch is recorded" in str(show.trace([]).trace)
+
+
+def test_a_long_trace_knows_its_batches() -> None:
+    """Any micro-batch of two thousand is at hand, and what is missing is said in spans."""
+    traced = show.trace([], budget=10_000)
+    shell = sgd_shell(Weight(), traced)
+    for _ in range(2_000):
+        with shell.batch():
+            pass
+    assert traced.trace[1_999].verdict == "dropped, skipped"
+    with pytest.raises(KeyError, match="it holds batches 0 to 1999"):
+        _ = traced.trace[2_000]
+
+
 def test_lanes_of_vmap_are_counted_and_said() -> None:
     """They come to what they come to untraced; the view says that they are not recorded."""
     hooks = [Accumulate(every=2), SkipNonFinite(), ClipNorm(max_norm=1.0)]
