@@ -16,6 +16,7 @@ from torch._dynamo.utils import counters
 from functrain import EMA, Accumulate, ClipNorm, MixedPrecision, SkipNonFinite, TrainState, _tree, pure
 
 HOOKS = (Accumulate(every=2), MixedPrecision(precision="float16"), ClipNorm(max_norm=1.0), SkipNonFinite(), EMA())
+FEW = (ClipNorm(max_norm=1.0), SkipNonFinite())
 module = sys.modules[pure.compiled.__module__]  # the function of the same name hides it
 quickly = partial(pure.compiled, backend="aot_eager")
 
@@ -42,10 +43,10 @@ def same(left: TrainState, right: TrainState) -> bool:
     return all(torch.equal(a.nan_to_num(nan=7.0), b.nan_to_num(nan=7.0)) for a, b in pairs)
 
 
-@pytest.mark.parametrize("donated", [False, True])
-def test_it_gives_what_the_step_gives(donated: bool) -> None:
+@pytest.mark.parametrize(("hooks", "donated"), [(FEW, False), (HOOKS, True)], ids=["few", "many, donated"])
+def test_it_gives_what_the_step_gives(hooks: Any, donated: bool) -> None:
     """Through windows, drops and vetoes the run is bitwise the eager one; a donated state is the same object."""
-    step, eager = begun()
+    step, eager = begun(hooks)
     run, state = quickly(step), _tree.map_leaves(torch.clone, eager).replace(donated=donated)
     for place in range(9):
         before = state
@@ -56,14 +57,14 @@ def test_it_gives_what_the_step_gives(donated: bool) -> None:
 
 def test_any_state_may_come() -> None:
     """After some steps it takes an older state, one with other numbers, and one of another run and structure."""
-    step, first = begun()
+    step, first = begun(FEW)
     run, later = quickly(step), first
     for place in range(3):
         later = run(later, batch_of(place))
     changed = later.replace(
         hooks=later.hooks | {"clip": later.hooks["clip"] | {"max_norm": torch.tensor(0.01).double()}}
     )
-    other = pure.train_step(loss_fn, pure.adamw(0.1), HOOKS).init({"w": torch.ones(3, dtype=torch.float64)})
+    other = pure.train_step(loss_fn, pure.adamw(0.1), FEW).init({"w": torch.ones(3, dtype=torch.float64)})
     for state in (first, changed, later, other):
         assert same(run(state, batch_of(0)), step(state, batch_of(0)))
 
@@ -85,7 +86,7 @@ def test_shapes_and_numbers_of_a_batch_make_graphs(monkeypatch: pytest.MonkeyPat
 
 def test_a_donated_state_with_shared_memory() -> None:
     """Leaves of one tensor are taken apart before they are written over."""
-    step, state = begun()
+    step, state = begun(FEW)
     twice = state.loss
     shared = state.replace(loss=twice, raw_loss=twice, donated=True)
     expected = step(state, batch_of(0))
@@ -105,7 +106,7 @@ def test_states_that_are_dropped_are_freed() -> None:
 
 def test_lanes_are_compiled_and_donated() -> None:
     """A vmapped step goes the same way: the donated lanes are bitwise the eager ones."""
-    step, state = begun((ClipNorm(max_norm=1.0), SkipNonFinite()))
+    step, state = begun(FEW)
     lanes = _tree.map_leaves(lambda leaf: torch.stack([leaf, leaf]), state)
     every = torch.func.vmap(step, in_dims=(0, None))
     run, given = quickly(every), _tree.map_leaves(torch.clone, lanes).replace(donated=True)
@@ -134,7 +135,7 @@ def test_l7_inductor_compiles_once(wrap: Any) -> None:
     """With Inductor, too, many steps are one graph: no two leaves that come back are one tensor."""
     torch._dynamo.reset()
     counters.clear()
-    step, state = begun((ClipNorm(max_norm=1.0), SkipNonFinite()))
+    step, state = begun(FEW)
     run = wrap(step)
     for place in range(6):
         state = run(state, batch_of(place))

@@ -91,8 +91,11 @@ def test_old_gradients_have_memory_only_if_they_are_read(hooks: Any, held: list[
     assert bytes_of(grads(given)) == [12, 12]
 
 
-@pytest.mark.parametrize("hooks", [(), HOOKS, (Accumulate(every=3), *HOOKS)], ids=["none", "some", "accumulated"])
-@pytest.mark.parametrize("backend", ["aot_eager", merging])
+@pytest.mark.parametrize(
+    ("hooks", "backend"),
+    [((), merging), (HOOKS, "aot_eager"), (HOOKS, merging), ((Accumulate(every=3), *HOOKS), "aot_eager")],
+    ids=["none, merged", "some", "some, merged", "accumulated"],
+)
 def test_a_released_run_is_bitwise_the_same(hooks: Any, backend: Any) -> None:
     """Through a veto the run is the eager one; the tensors are the same objects, each with memory of its own."""
     step, eager = begun(hooks)
