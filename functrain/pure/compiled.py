@@ -65,8 +65,11 @@ class _Compiled:
         flat = self.known[state]
         inputs, structure = _tree.flattened(batch)
         key = (flat.kind, structure, *map(_traits, inputs))
-        graph = self.graphs.get(key) or self._built(key, state, batch)
-        found = graph.run(*flat.leaves, *(leaf for leaf in inputs if isinstance(leaf, Tensor)))
+        given = [*flat.leaves, *(leaf for leaf in inputs if isinstance(leaf, Tensor))]
+        graph = self.graphs.get(key)
+        if graph is None:
+            graph, given = self._built(key, state, batch), _each_its_own(given)
+        found = graph.run(*given)
         if state.donated:
             graph.put(flat, found)
             return state
@@ -152,12 +155,14 @@ def _traits(leaf: Any) -> Any:
 
 def _on_leaves(step: Step, state: TrainState, batch: Any) -> Callable[..., Any]:
     """Return the step as a function of the leaves of a state and of the tensors of a batch."""
-    count, numbers, donated = len(_tree.leaves(state)), _tree.leaves(batch), state.donated
+    count, donated = len(_tree.leaves(state)), state.donated
     state_like, batch_like = _hollow(state.replace(donated=False)), _hollow(batch)
+    # No tensor of the batch may be held here: the graph would read it from here, and not the argument, ever after.
+    known = [(isinstance(leaf, Tensor), _number(leaf)) for leaf in _tree.leaves(batch)]
 
     def on_leaves(*leaves: Tensor) -> list[Tensor]:
         tensors = iter(leaves[count:])
-        inputs = [next(tensors) if isinstance(leaf, Tensor) else leaf for leaf in numbers]
+        inputs = [next(tensors) if given else number for given, number in known]
         after = step(_tree.rebuilt(state_like, list(leaves[:count])), _tree.rebuilt(batch_like, inputs))
         found = _tree.leaves(_tree.map_leaves(_second, state_like, after))
         return _written(leaves[:count], found) if donated else found
@@ -184,6 +189,16 @@ def _hollow(tree: Any) -> Any:
 
 def _nothing(_: Any) -> int:
     return 0
+
+
+def _number(leaf: Any) -> Any:
+    return 0 if isinstance(leaf, Tensor) else leaf
+
+
+def _each_its_own(leaves: Sequence[Tensor]) -> list[Tensor]:
+    """Return copies of tensors that are there before: a graph made for one at two places would read one place only."""
+    first = {id(leaf): place for place, leaf in reversed(list(enumerate(leaves)))}
+    return [leaf if first[id(leaf)] == place else leaf.clone() for place, leaf in enumerate(leaves)]
 
 
 def _second(_: Any, leaf: Any) -> Any:

@@ -55,6 +55,48 @@ def test_it_gives_what_the_step_gives(hooks: Any, donated: bool) -> None:
         assert (state is before) is donated
 
 
+def products(params: Any, buffers: Any, batch: Any) -> torch.Tensor:
+    """Return a loss in which each of the two tensors of a batch counts."""
+    return (params["w"] * batch[0]).sum() + (params["w"] * batch[1]).square().sum()
+
+
+def pair_of(place: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a batch of two tensors, both others in each place."""
+    return torch.full((3,), 1.0 + place), torch.full((3,), 2.0 - place)
+
+
+def on_pairs() -> tuple[Any, TrainState]:
+    """Return a step that adds two micro-batches up, and its first state."""
+    init, step, _ = pure.train_step(products, pure.sgd(0.01), Accumulate(every=2))
+    return step, init({"w": torch.ones(3)})
+
+
+def test_each_tensor_of_a_batch_is_read_at_each_call() -> None:
+    """Inputs and targets are those of this call: neither stays the one that the graph was made for."""
+    step, eager = on_pairs()
+    run, state = quickly(step), eager
+    for place in range(3):
+        eager, state = step(eager, pair_of(place)), run(state, pair_of(place))
+        assert same(eager, state)
+
+
+def test_one_tensor_at_two_places_of_the_first_batch_only() -> None:
+    """A graph made for a batch that holds one tensor twice still reads both places of the next one."""
+    step, eager = on_pairs()
+    run, state, twice = quickly(step), eager, torch.ones(3)
+    for batch in ((twice, twice), pair_of(1), pair_of(2)):
+        eager, state = step(eager, batch), run(state, batch)
+        assert same(eager, state)
+
+
+def test_one_tensor_at_two_places_of_the_first_state_only() -> None:
+    """A graph made for a state that holds one tensor twice still reads both places of the next one."""
+    step, eager = on_pairs()
+    run, one = quickly(step), torch.zeros(3)
+    run(eager.replace(params={"main": {"w": one}}, grads={"main": {"w": one}}), pair_of(0))
+    assert same(run(eager, pair_of(1)), step(eager, pair_of(1)))
+
+
 def test_any_state_may_come() -> None:
     """After some steps it takes an older state, one with other numbers, and one of another run and structure."""
     step, first = begun(FEW)
