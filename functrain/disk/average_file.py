@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from functrain.disk.entry import entry_of
+from functrain.disk.entry import Entry, entry_of
 from functrain.disk.folder import PREFIX, sync_folder
-from functrain.disk.tensor_file import write_tensors
+from functrain.disk.tensor_file import storable, write_tensors
 
 if TYPE_CHECKING:
     from functrain.shell.shell import Shell
+
+METADATA = "__metadata__"
+"""What safetensors keeps for itself among the names of a file."""
 
 
 def save_average(path: str | PathLike[str], shell: Shell, name: str = "ema") -> Path:
@@ -33,6 +36,7 @@ def save_average(path: str | PathLike[str], shell: Shell, name: str = "ema") -> 
     Raises:
         KeyError: no such average.
         RuntimeError: before its first update.
+        ValueError: a name or a dtype that safetensors lacks.
         OSError: the disk is full, or nothing may be written there; what was there is as before.
 
     >>> import tempfile, torch
@@ -54,7 +58,7 @@ def _written(target: Path, tensors: dict[str, Tensor]) -> Path:
     """Write tensors beside the target, then put them in its place."""
     beside = target.with_name(f"{PREFIX}{target.name}-{secrets.token_hex(8)}")
     try:
-        write_tensors(beside, [entry_of(key, value) for key, value in tensors.items()], [*tensors.values()])
+        write_tensors(beside, [_entry(key, value) for key, value in tensors.items()], [*tensors.values()])
         beside.replace(target)
         sync_folder(target.parent)
     except BaseException as error:
@@ -65,3 +69,25 @@ def _written(target: Path, tensors: dict[str, Tensor]) -> Path:
             raise OSError(error.errno, told, str(target)) from error
         raise
     return target
+
+
+def _entry(name: str, tensor: Tensor) -> Entry:
+    """Return the entry of a tensor that any reader finds under its name, as what it is.
+
+    Raises:
+        ValueError: a name or a dtype that the format lacks.
+    """
+    if name == METADATA or not _is_text(name):
+        raise ValueError(f"{name!r} is no name that a safetensors file can hold; give it another")
+    entry = entry_of(name, storable(tensor, name))
+    if not entry.is_plain:
+        msg = f"{name} is {tensor.dtype}, which safetensors does not know; functrain.save(path, shell) stores any dtype"
+        raise ValueError(msg)
+    return entry
+
+
+def _is_text(name: str) -> bool:
+    try:
+        return bool(name.encode()) or not name
+    except UnicodeEncodeError:
+        return False

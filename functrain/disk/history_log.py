@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,8 +20,9 @@ BEST = "best"
 class HistoryLog:
     """Appends what is new in a history whenever the run is saved, and reads what came before a checkpoint.
 
-    A run that goes on from an older checkpoint adds its lines behind those that it makes void: of a micro-batch, and of
-    an epoch's validation, the last line counts, and with it nothing counts that was written earlier and came later.
+    A run that goes on from an older checkpoint, or anew, adds its lines behind those that it makes void: of a
+    micro-batch, and of an epoch's validation, the last line counts, and with it nothing counts that was written earlier
+    and came later.
 
     Attributes:
         history: of the run.
@@ -70,11 +72,23 @@ def _read(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     records: list[dict[str, Any]] = []
     validations: list[dict[str, Any]] = []
     for kind, held in _lines(path):
-        if kind == "record" and isinstance(held.get("batch"), int):
-            _put(records, "batch", held | {SKIPPED_BY: tuple(held.get(SKIPPED_BY, ()))})
-        elif kind == "validation" and isinstance(held.get("epoch"), int):
+        if kind == "record" and _is_record(held):
+            _put(records, "batch", held | {SKIPPED_BY: tuple(held[SKIPPED_BY])})
+            _drop(validations, "epoch", held.get("epoch", math.inf))
+        elif kind == "validation" and _are_counts(held, ("epoch", "step")):
             _put(validations, "epoch", held)
     return records, validations
+
+
+def _is_record(held: dict[str, Any]) -> bool:
+    """Tell whether a line holds what a record has: counts, and names of hooks."""
+    names: Any = held.get(SKIPPED_BY)
+    counts = ["batch", *(each for each in ("epoch", "step") if each in held)]
+    return _are_counts(held, counts) and isinstance(names, list) and all(isinstance(each, str) for each in names)  # pyright: ignore[reportUnknownVariableType]
+
+
+def _are_counts(held: dict[str, Any], names: Iterable[str]) -> bool:
+    return all(type(held.get(name)) is int for name in names)
 
 
 def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -91,9 +105,14 @@ def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _put(held: list[dict[str, Any]], name: str, new: dict[str, Any]) -> None:
     """Append in the place of all that came later."""
-    while held and held[-1][name] >= new[name]:
-        held.pop()
+    _drop(held, name, new[name])
     held.append(new)
+
+
+def _drop(held: list[dict[str, Any]], name: str, begin: float) -> None:
+    """Remove what came later."""
+    while held and held[-1][name] >= begin:
+        held.pop()
 
 
 def _before(held: list[dict[str, Any]], name: str, end: int) -> list[dict[str, Any]]:
@@ -108,5 +127,5 @@ def _plain(value: Any) -> Any:
     """
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except Exception:  # noqa: BLE001 - a class of one's own may raise what it likes, and the run must go on
         return None

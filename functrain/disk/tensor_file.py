@@ -25,12 +25,25 @@ def storable(tensor: Tensor, where: str) -> Tensor:
     Raises:
         ValueError: one that has no bytes of its own, with its place.
     """
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
-        kind = "meta" if tensor.is_meta else f"{tensor.layout}, {tensor.dtype}"
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta or tensor.is_nested:
+        kind = "meta" if tensor.is_meta else "nested" if tensor.is_nested else f"{tensor.layout}, {tensor.dtype}"
         raise ValueError(f"{where} is a tensor of kind {kind}, which cannot be stored")
     if is_traceable_wrapper_subclass(tensor):
         raise ValueError(f"{where} is a {type(tensor).__name__}, which cannot be stored; give its full tensor")
+    if tensor.device.type == "cpu" and not _has_memory(tensor):
+        raise ValueError(f"{where} is a tensor of kind without memory (freed, or traced), which cannot be stored")
     return tensor.detach()
+
+
+def _has_memory(tensor: Tensor) -> bool:
+    """Tell whether all elements lie in a storage: reading those that do not would end the process."""
+    if not tensor.numel():
+        return True
+    last = tensor.storage_offset() + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    try:
+        return tensor.data_ptr() != 0 and (last + 1) * tensor.itemsize <= tensor.untyped_storage().nbytes()
+    except RuntimeError:  # of a transform, which has no storage
+        return False
 
 
 def write_tensors(path: Path, entries: Sequence[Entry], tensors: Sequence[Tensor]) -> list[int]:
@@ -40,7 +53,7 @@ def write_tensors(path: Path, entries: Sequence[Entry], tensors: Sequence[Tensor
         OSError: something is there, the disk is full, or it fails.
         ValueError: two tensors of one name.
     """
-    plain = [tensor.resolve_conj().resolve_neg().cpu().contiguous() for tensor in tensors]
+    plain = [_plain(tensor) for tensor in tensors]
     specs = {entry.name: _spec(entry, tensor) for entry, tensor in zip(entries, plain, strict=True)}
     if len(specs) < len(entries):
         raise ValueError("two tensors have one name")
@@ -56,6 +69,12 @@ def write_tensors(path: Path, entries: Sequence[Entry], tensors: Sequence[Tensor
     path.chmod(mode)  # the package makes a file that only its owner may read, whatever the umask says
     sync_file(path)
     return [checksums.found[place] for place in range(len(entries))]
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """Return a tensor as its bytes are written; what is true has the byte 1, as whoever reads it expects."""
+    plain = tensor.resolve_conj().resolve_neg().cpu().contiguous()
+    return plain.view(torch.uint8).ne(0) if plain.dtype is torch.bool else plain
 
 
 def _spec(entry: Entry, tensor: Tensor) -> TensorSpec:

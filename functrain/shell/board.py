@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from os import PathLike
@@ -55,4 +56,16 @@ def _scalars(group: str, held: dict[str, Any], batch: int) -> Iterator[Scalar]:
     """Yield what is a number."""
     for name, value in held.items():
         if name not in COUNTS and isinstance(value, int | float):
-            yield f"{group}/{name}", value, batch
+            yield f"{group}/{name}", _as_float(value), batch
+
+
+def _as_float(number: float) -> float:
+    """Return a number that TensorBoard takes: an int may be too large for a float.
+
+    >>> _as_float(3), _as_float(-(10**400))
+    (3.0, -inf)
+    """
+    try:
+        return float(number)
+    except OverflowError:
+        return math.copysign(math.inf, number > 0 or -1)

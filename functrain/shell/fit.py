@@ -225,5 +225,5 @@ def _length(loader: Any) -> int | None:
     """Return how many batches a loader will give, if it knows."""
     try:
         return len(loader)
-    except TypeError:
+    except (TypeError, NotImplementedError, AttributeError):  # all of them are in use for "that cannot be known"
         return None

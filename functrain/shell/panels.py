@@ -33,7 +33,7 @@ def draw_norm(axes: Axes, records: Records) -> None:
     """Draw the gradient norm before clipping, and the limit."""
     _line(axes, records, "grad_norm", label="before clipping", color="tab:blue")
     _line(axes, records, "grad_limit", label="limit", color="tab:red", linestyle="--", drawstyle="steps-mid")
-    _mark_non_finite(axes, [each for each in records if not math.isnan(each.get("grad_norm", math.nan))], "grad_norm")
+    _mark_non_finite(axes, [each for each in records if _is_known(each.get("grad_norm"))], "grad_norm")
     _log_if_positive(axes)
     axes.set_ylabel("global gradient norm")
 
@@ -41,8 +41,7 @@ def draw_norm(axes: Axes, records: Records) -> None:
 def draw_scale(axes: Axes, records: Records) -> None:
     """Draw the loss scale of mixed precision, which moves by powers of two."""
     _line(axes, records, "scale", color="tab:green", drawstyle="steps-post")
-    if all(each.get("scale", 1.0) > 0 for each in records):
-        axes.set_yscale("log", base=2)
+    _log_if_positive(axes, base=2)
     axes.set_ylabel("loss scale (factor)")
 
 
@@ -74,7 +73,7 @@ def _batch(record: dict[str, Any], place: int) -> Any:
 
 def _line(axes: Axes, records: Records, name: str, **style: Any) -> None:
     """Draw the finite values of one number; nothing if there are none."""
-    found = [(_batch(each, at), drawable(each[name])) for at, each in enumerate(records) if _is_finite(each.get(name))]
+    found = [(_batch(each, at), drawable(each[name])) for at, each in enumerate(records) if is_finite(each.get(name))]
     if found:
         alone = "o" if len(found) == 1 else None
         axes.plot([x for x, _ in found], [y for _, y in found], linewidth=0.9, marker=alone, markersize=3, **style)
@@ -82,17 +81,17 @@ def _line(axes: Axes, records: Records, name: str, **style: Any) -> None:
 
 def _mark_non_finite(axes: Axes, records: Records, name: str) -> None:
     """Mark below where a number was not finite."""
-    hit = [_batch(each, place) for place, each in enumerate(records) if name in each and not _is_finite(each[name])]
+    hit = [_batch(each, place) for place, each in enumerate(records) if name in each and not is_finite(each[name])]
     if hit:
         below: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "clip_on": False}
         axes.scatter(hit, [0.03] * len(hit), marker="x", s=18, color="tab:red", label="not finite", **below)
 
 
-def _log_if_positive(axes: Axes) -> None:
+def _log_if_positive(axes: Axes, base: int = 10) -> None:
     """Use a logarithmic scale where all that is drawn is positive."""
     drawn: list[Any] = [y for line in axes.get_lines() for y in cast("Iterable[Any]", line.get_ydata())]
     if drawn and min(drawn) > 0:
-        axes.set_yscale("log")
+        axes.set_yscale("log", base=base)
 
 
 def drawable(number: float) -> float:
@@ -104,10 +103,20 @@ def drawable(number: float) -> float:
     return max(-FAR, min(number, FAR))
 
 
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+def is_finite(value: Any) -> bool:
+    """Tell whether a value is a finite number, which an int always is.
+
+    >>> is_finite(10**400), is_finite(float("inf")), is_finite("0.5")
+    (True, False, False)
+    """
+    return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _is_known(norm: Any) -> bool:
+    """Tell whether a norm was measured: NaN stands for none."""
+    return isinstance(norm, int | float) and norm == norm  # noqa: PLR0124 - NaN is no number that equals itself
 
 
 def _differ(raw: Any, final: Any) -> bool:
     """Tell whether two losses are both there and are not the same number."""
-    return _is_finite(raw) and _is_finite(final) and raw != final
+    return is_finite(raw) and is_finite(final) and raw != final

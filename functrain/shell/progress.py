@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from time import monotonic
 from types import TracebackType
@@ -90,7 +91,8 @@ class Lines(Progress):
             postfix=", ".join(f"{name}={value}" for name, value in told.items()),
             bar_format=LINE,
         )
-        print(text, file=self._stream, flush=True)
+        with suppress(OSError, ValueError):  # a broken pipe or a closed file must not end a run, as bars do not
+            print(text, file=self._stream, flush=True)
 
 
 def progress(total: int | None, told: Told = dict, *, hidden: bool = False) -> Progress:
@@ -111,9 +113,21 @@ def progress(total: int | None, told: Told = dict, *, hidden: bool = False) -> P
         return Progress()
     if in_notebook():
         return Bar(_notebook_bar()(total=total, unit="batch"), told)
-    if stream.isatty():
+    if _is_terminal(stream):
         return Bar(tqdm(total=total, unit="batch"), told)
     return Lines(total, told, stream)
+
+
+def _is_terminal(stream: Any) -> bool:
+    """Tell whether a bar can be drawn; a stream may be closed, or know nothing but how to write.
+
+    >>> _is_terminal(None)
+    False
+    """
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError):
+        return False
 
 
 def in_notebook() -> bool:

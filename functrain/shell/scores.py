@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, cast
 
-from functrain.shell.panels import drawable
+from functrain.shell.panels import drawable, is_finite
 from functrain.shell.validation_place import batches_of
 
 if TYPE_CHECKING:
@@ -46,4 +46,4 @@ def _is_averaged(validation: dict[str, Any]) -> bool:
 
 def _number(value: Any) -> float:
     """Return a finite number; NaN, which is a gap in a line, for anything else."""
-    return drawable(value) if isinstance(value, int | float) and math.isfinite(value) else math.nan
+    return drawable(value) if is_finite(value) else math.nan

@@ -46,10 +46,20 @@ class Limit(NamedTuple):
 def limit_of(member: Hook, stage: Stage, before: TrainState, after: TrainState, saw: Flag) -> Limit | None:
     """Return the limit of a call, computed where its tensors are; None where a hook judged nothing.
 
+    A class of one's own may judge otherwise than the class it inherits from, and keep another slot: what cannot be said
+    is left out, since recording stops no run.
+
     >>> from functrain import TrainState
     >>> limit_of(Hook(), Stage.DO_OPTIMIZER_STEP, TrainState(), TrainState(), False) is None
     True
     """
+    try:
+        return _limit_of(member, stage, before, after, saw)
+    except Exception:  # noqa: BLE001 - see above
+        return None
+
+
+def _limit_of(member: Hook, stage: Stage, before: TrainState, after: TrainState, saw: Flag) -> Limit | None:
     hook = member.inner if isinstance(member, Watched) else member  # inside other wrappers it may judge less, or not
     if saw is True or stage not in (Stage.DO_BACKWARD, Stage.DO_OPTIMIZER_STEP):
         return None

@@ -56,14 +56,14 @@ class Trace:
         self.in_lanes = 0
         self._columns: deque[Column] = deque([Column(0, "setup")], maxlen=limit)
         self._open = self._columns[0]
-        self._count = 0
+        self._count, self._lost = 0, -1
 
     def notice(
         self, occasion: Occasion, state: TrainState, take: Callable[[], Any] | None, accumulate: Hook | None
     ) -> None:
         """Note where the interpreter is; of a micro-batch that begins take a snapshot, if there is a budget."""
         if occasion == "end":
-            unit = 1.0 if accumulate is None or not state.scaler else state.hooks[accumulate.name]["unit"]
+            unit = 1.0 if accumulate is None or not state.scaler else state.hooks[accumulate.name].get("unit", 1.0)
             self._open.end(state, unit)
             return
         self._count += 1
@@ -88,6 +88,8 @@ class Trace:
         seen = Event(
             batch, member.name, stage, plain(saw), plain(proceed), changed, boundary, loss, after.metrics, limit
         )
+        if len(self.events) == self.events.maxlen:
+            self._lost = self.events[0].column
         self.events.append(seen._replace(column=self._open.place))
 
     @property
@@ -96,8 +98,11 @@ class Trace:
         return self._open
 
     def columns(self) -> list[Column]:
-        """Return what there is to see, the oldest first: micro-batches, flushes and epochs; waits for the device."""
-        first = self.events[0].column if len(self.events) == self.events.maxlen else 0
+        """Return what there is to see, the oldest first: micro-batches, flushes and epochs; waits for the device.
+
+        One whose first calls have been forgotten is left out, unless it is the only one: it would tell half of it.
+        """
+        first = min(self._lost + 1, self._open.place)
         return [each for each in self._columns if each.place >= first and bool(each.happens)]
 
     def batches(self) -> dict[int, list[Event]]:

@@ -61,12 +61,12 @@ def trace(hooks: Any, *, limit: int = 100_000, budget: int | None = None) -> Tra
 
     Args:
         hooks: a hook, a pipeline, or a list of both.
-        limit: how many calls to keep.
+        limit: how many calls to keep, at least 1.
         budget: bytes of snapshots to keep, on the device of the run; by default none.
 
     Raises:
-        TypeError, ValueError: what cannot be composed, as in ``fold``; a budget that is no number of bytes. The first
-            micro-batch raises ValueError if one snapshot is larger than the budget.
+        TypeError, ValueError: what cannot be composed, as in ``fold``; a limit that is no number of calls; a budget
+            that is none of bytes. The first micro-batch raises ValueError if one snapshot is larger than the budget.
 
     >>> from functrain import Accumulate, ClipNorm, Shell, show
     >>> traced = show.trace([Accumulate(every=2), ClipNorm(max_norm=1.0)], budget=10_000_000)
@@ -84,7 +84,22 @@ def trace(hooks: Any, *, limit: int = 100_000, budget: int | None = None) -> Tra
     1
     """
     folded = fold(*hooks) if isinstance(hooks, list | tuple) else fold(hooks)
-    return _traced(folded, Trace(tuple(each.name for each in folded), limit, budget or 0, folded))
+    return _traced(folded, Trace(tuple(each.name for each in folded), _checked(limit), budget or 0, folded))
+
+
+def _checked(limit: Any) -> int:
+    """Return a limit of calls.
+
+    >>> _checked(1)
+    1
+    """
+    if isinstance(limit, bool) or not isinstance(limit, int):
+        msg = f"limit must be a number of calls; got {limit!r}"
+        raise TypeError(msg)
+    if limit < 1:
+        msg = f"limit must be at least 1 call, got {limit}"
+        raise ValueError(msg)
+    return limit
 
 
 def _traced(folded: Pipeline, lanes: Trace) -> TracedPipeline:

@@ -88,6 +88,13 @@ def test_a_new_run_in_an_old_folder_begins_anew(tmp_path: Path) -> None:
     assert numbers(run(resume=latest(tmp_path), epochs=1)) == numbers(run(epochs=1))
 
 
+def test_scores_of_an_old_run_are_void_too(tmp_path: Path) -> None:
+    """A new run in its folder that validates nothing has none."""
+    run(tmp_path, epochs=2)
+    run(tmp_path, epochs=2, validate=None)
+    assert run(resume=latest(tmp_path), epochs=2, validate=None).validations == []
+
+
 def test_the_best_checkpoint_has_a_history_too(tmp_path: Path) -> None:
     """It lies one folder deeper."""
     run(tmp_path, saving={"every": None, "best": "w", "largest": True}, epochs=2)
@@ -103,10 +110,20 @@ def test_without_a_log_a_history_begins_at_the_checkpoint(tmp_path: Path) -> Non
     assert [each["batch"] for each in run(resume=latest(tmp_path), epochs=2).records] == [4, 5, 6]
 
 
+ODD_LINES = [
+    b'{"record": {"batch": 9, "skipped_by": 5}}',
+    b'{"record": {"batch": 9, "skipped_by": [null, ["a"]]}}',
+    b'{"record": {"batch": true, "skipped_by": []}}',
+    b'{"record": {"batch": 0, "skipped_by": [], "epoch": [1]}}',
+    b'{"record": {"batch": 0, "skipped_by": [], "step": "x"}}',
+    b'{"validation": {"epoch": 0}}',
+    b'{"validation": {"epoch": 0, "step": null}}',
+]
 DAMAGE = {
     "cut off": lambda text: text[:-20],
     "bytes": lambda text: text + b"\xff\xfe\x00\n",
     "another kind": lambda text: text + b'[1]\n7\n{"record": 3}\n{"record": {"batch": "x"}}\n{"validation": {}}\n{}\n',
+    "odd counts": lambda text: text + b"".join(b"%b\n" % line for line in ODD_LINES),
     "deep": lambda text: text + b"[" * 100_000 + b"\n",
 }
 
@@ -121,6 +138,23 @@ def test_lines_that_are_damaged_are_left_out(kind: str, tmp_path: Path) -> None:
     assert [each["batch"] for each in history.records][-4:] == [6, 7, 8, 9]
     again = run(resume=latest(tmp_path), epochs=3)
     assert [each["batch"] for each in again.records] == [*range(1, 10)]
+    again.to_csv(tmp_path / "run.csv")
+    again.plot()
+
+
+def test_what_a_validation_gave_may_be_anything(tmp_path: Path) -> None:
+    """What is no number is kept as nothing, also if asking for one fails in its own way."""
+
+    class Odd:
+        def __float__(self) -> float:
+            raise RuntimeError
+
+    log = HistoryLog(tmp_path)
+    log.history.validations.append({"epoch": 0, "step": 1, "odd": Odd(), "set": {1}})
+    log.save()
+    assert json.loads((tmp_path / NAME).read_text()) == {
+        "validation": {"epoch": 0, "step": 1, "odd": None, "set": None}
+    }
 
 
 def test_only_what_is_new_is_added(tmp_path: Path) -> None:
