@@ -79,6 +79,16 @@ class Hook(BaseModel):
     >>> state = TrainState()
     >>> Hook()(state, Stage.BEFORE_BATCH, False).state is state
     True
+    >>> import torch
+    >>> class Scaled(Hook):
+    ...     stages: frozenset[Stage] = frozenset({Stage.DO_BACKWARD})
+    ...     factor: float = 0.5
+    ...     def update(self, state, stage, will_skip):
+    ...         return Outcome(state, True, self.factor * state.loss)
+    >>> Scaled(factor=2.0)
+    Scaled(factor=2.0)
+    >>> Scaled(factor=2.0)(state.replace(loss=torch.tensor(3.0)), Stage.DO_BACKWARD, False).loss
+    tensor(6.)
     """
 
     model_config = ConfigDict(
