@@ -22,6 +22,9 @@ DIGITS = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24, torch.float64
 class Noise:
     """The random numbers of one micro-batch; every call gives others.
 
+    Two of the same coordinates give the same numbers. So a hook that draws adds a number of its own to the seed, and
+    counts its draws in its slot: ``Noise(state.rng + 7, state.slot(name)["drawn"])``.
+
     Args:
         seed: an integer, ``state.rng``.
         batch: an integer, ``state.clock.batch``.
