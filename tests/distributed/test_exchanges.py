@@ -19,7 +19,7 @@ def test_no_more_than_the_recipe(two: Pool) -> None:
 
 def test_metrics_are_reduced_when_they_are_read(two: Pool) -> None:
     """Losses 1 and 3 are 2 on both ranks, by one exchange for all metrics."""
-    assert two.run(jobs.reading) == [({"loss": 2.0, "grad_norm": 5.0}, 1)] * 2
+    assert two.run(jobs.reading) == [({"loss": 2.0, "grad_limit": 1.0, "grad_norm": 5.0}, 1)] * 2
 
 
 @pytest.mark.parametrize(
