@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 def test_the_program_says_what_is_shown(tmp_path: Path) -> None:
-    """It runs under torchrun as the README says, and prints the lines below it, in the order of the ranks."""
+    """It runs under torchrun as the README says, and prints the lines below it, in any order of the ranks."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     program, shown = (
         re.findall(rf"^```{kind} train.py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL) for kind in ("python", "text")
@@ -32,4 +32,5 @@ def test_the_program_says_what_is_shown(tmp_path: Path) -> None:
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == shown[0].splitlines()
+    # Two processes share the stream: the end of one's line may come after the other's.
+    assert sorted(re.findall(r"rank \d: .*?(?:True|False)", done.stdout)) == shown[0].splitlines()
