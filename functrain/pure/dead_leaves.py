@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -11,11 +11,10 @@ from torch import Tensor
 from torch._subclasses import FakeTensor
 from torch.fx import GraphModule, Node
 
-Graph = Callable[..., Sequence[Any]]
-Backend = Callable[[GraphModule, list[Any]], Graph]
+from functrain.pure.graph import Backend, Graph
 
-# Dynamo names operations so: what hands a leaf on as it is, and what only looks at its shape.
-HANDING_ON = {"detach", "_add_batch_dim"}
+# What hands a leaf on as it is, and what only looks at its shape.
+HANDING_ON = {"detach"}
 SHAPE_ONLY = {"zeros_like", "ones_like", "empty_like", "full_like"}
 
 
@@ -36,13 +35,6 @@ def releasing(backend: Backend) -> Backend:
         return _Releasing(graph, places) if places else graph
 
     return compile_releasing
-
-
-def backend_of(backend: Any, options: dict[str, Any], dynamic: bool | None) -> Backend:
-    """Return what ``torch.compile`` would call for a backend by this name, with these options for it."""
-    kind = "_TorchCompileInductorWrapper" if backend == "inductor" else "_TorchCompileWrapper"
-    wrapper = getattr(torch, kind)
-    return wrapper(None, options, dynamic) if backend == "inductor" else wrapper(backend, None, options, dynamic)
 
 
 class _Releasing:
@@ -92,8 +84,9 @@ def _taken_out(module: GraphModule) -> list[int]:
 
 def _is_dead(leaf: Node) -> bool:
     """Tell whether an input is written over as a whole, once, and is not read."""
-    value = leaf.meta.get("example_value")
-    if type(value) is not FakeTensor or not value.numel() or len(_copies(leaf)) != 1:
+    value = leaf.meta.get("val")
+    # A number is not worth the two calls.
+    if type(value) is not FakeTensor or not value.numel() or not value.ndim or len(_copies(leaf)) != 1:
         return False
     return not value.requires_grad and not any(_reads(user, leaf) for user in leaf.users if user not in _copies(leaf))
 
@@ -113,8 +106,8 @@ def _reads(user: Node, leaf: Node) -> bool:
 
 
 def _name(node: Node) -> str:
-    """Return the name of the function or method that a node calls."""
-    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    """Return the name of the operation that a node calls, without its overload."""
+    return getattr(node.target, "__name__", "").partition(".")[0]
 
 
 def _without_memory(leaf: Tensor) -> Tensor:

@@ -9,8 +9,12 @@ import torch
 
 WRITES_OUT = "write x = x + y where it says x += y"
 ASKS = (
-    "asks for the value of a tensor (if tensor:, .item(), float(), int()), which under vmap has one per lane: write "
-    "torch.where(condition, a, b), and give nn.BatchNorm a momentum other than None"
+    "asks for the value of a tensor (if tensor:, .item(), float(), int()), which has none in a graph yet, and under "
+    "vmap one per lane: write torch.where(condition, a, b), and give nn.BatchNorm a momentum other than None"
+)
+PICKS = (
+    "picks as many elements as values say (x[mask], nonzero, unique), and in a graph, as under vmap, shapes do not "
+    "depend on values: keep all elements and write torch.where(mask, x, 0)"
 )
 SENTENCES: Mapping[str, str] = {
     "would mutate a captured Tensor": (
@@ -27,10 +31,13 @@ SENTENCES: Mapping[str, str] = {
     ),
     "data-dependent control flow": ASKS,
     "calling .item() on a Tensor": ASKS,
-    "dynamic shape": (
-        "picks as many elements as values say (x[mask], nonzero, unique), and under vmap all lanes have one shape: "
-        "keep all elements and write torch.where(mask, x, 0)"
-    ),
+    "on data-dependent expression": ASKS,
+    "aten._local_scalar_dense": ASKS,
+    "dynamic shape": PICKS,
+    "aten.nonzero": PICKS,
+    "aten._unique": PICKS,
+    "aten.unique": PICKS,
+    "aten.masked_select": PICKS,
     "Cannot access data pointer of Tensor": (
         "takes a tensor out of torch (.numpy(), .tolist(), data_ptr), where torch.func cannot follow: stay in torch "
         "functions"
@@ -47,7 +54,7 @@ SENTENCES: Mapping[str, str] = {
 def explained(who: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a function; an error of torch.func that it meets is raised as what its user has to do.
 
-    A compiled call goes straight through: dynamo speaks for itself.
+    What Dynamo reads goes straight through: it speaks for itself.
 
     Args:
         who: the subject of the sentence, "the loss".
@@ -64,7 +71,7 @@ def explained(who: str, function: Callable[..., Any], *args: Any, **kwargs: Any)
     ...
     RuntimeError: the loss writes in place into a tensor from outside, which torch.func cannot differentiate: ...
     """
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_dynamo_compiling():
         return function(*args, **kwargs)
     try:
         return function(*args, **kwargs)

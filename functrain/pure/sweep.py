@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from functrain._state import TrainState
+from functrain.pure.by_kind import ByKind
 from functrain.pure.dials import SEED, dialled
 from functrain.pure.lanes import Seen, chunked, flushed, joined, watched
 from functrain.pure.over import Lane, lanes_of
-from functrain.pure.own_code import with_own_code
 from functrain.pure.table import SweepTable
 from functrain.pure.tally import tabulated
 from functrain.pure.team import Team
@@ -60,8 +60,8 @@ def sweep(  # noqa: PLR0913 - what a loop over runs would be written with
         max_lanes: lanes that run at once, in each process. More lanes run in several parts, which bounds the memory of
             a step.
         progress: show a bar with the count of living lanes.
-        compile: compile the step, or options for ``torch.compile``. Compiling takes a minute or so: a short sweep of a
-            small model is faster without.
+        compile: compile the step, or how: ``{"backend": ..., "mode": ..., "options": ...}``, as in :func:`compiled`.
+            Compiling takes some ten seconds: a short sweep of a small model is faster without.
 
     Raises:
         KeyError: an unknown key; lists what can be swept.
@@ -181,12 +181,7 @@ def _compiled(step: Callable[..., Any], options: bool | Mapping[str, Any]) -> Ca
     """Return a step of all lanes compiled as one graph, if so wished."""
     if options is False:
         return step
-    chosen: dict[str, Any] = {"fullgraph": True, "dynamic": False} | ({} if options is True else dict(options))
-
-    def all_lanes(state: TrainState, dead: Tensor, batch: Any) -> Any:
-        return step(state, dead, batch)
-
-    return torch.compile(with_own_code(all_lanes), **chosen)
+    return ByKind(step, "pure.sweep", {} if options is True else options)
 
 
 def _by_lane(history: list[list[Seen]], name: str) -> Tensor:

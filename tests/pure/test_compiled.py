@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 import weakref
 from functools import partial
 from typing import Any
@@ -14,10 +13,11 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 
 from functrain import EMA, Accumulate, ClipNorm, MixedPrecision, SkipNonFinite, TrainState, _tree, pure
+from functrain.pure import by_kind
+from functrain.pure.graph import compiler_of
 
 HOOKS = (Accumulate(every=2), MixedPrecision(precision="float16"), ClipNorm(max_norm=1.0), SkipNonFinite(), EMA())
 FEW = (ClipNorm(max_norm=1.0), SkipNonFinite())
-module = sys.modules[pure.compiled.__module__]  # the function of the same name hides it
 quickly = partial(pure.compiled, backend="aot_eager")
 
 
@@ -113,7 +113,7 @@ def test_any_state_may_come() -> None:
 
 def test_shapes_and_numbers_of_a_batch_make_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another shape, and another Python number, are other graphs with the right results; too many are refused."""
-    monkeypatch.setattr(module, "MOST_GRAPHS", 4)
+    monkeypatch.setattr(by_kind, "MOST_GRAPHS", 4)
     step, state = begun(())
     run = pure.compiled(step, backend="eager")
     wide = pure.train_step(loss_fn, pure.adamw(0.1), ()).init({"w": torch.ones(1)})
@@ -172,13 +172,95 @@ def test_two_steps_do_not_share_a_graph() -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-@pytest.mark.parametrize("wrap", [partial(torch.compile, fullgraph=True), pure.compiled])
-def test_l7_inductor_compiles_once(wrap: Any) -> None:
-    """With Inductor, too, many steps are one graph: no two leaves that come back are one tensor."""
+def test_l7_inductor_compiles_once() -> None:
+    """With Inductor, too, many steps under ``torch.compile`` are one graph: no two leaves that come back are one."""
     torch._dynamo.reset()
     counters.clear()
     step, state = begun(FEW)
-    run = wrap(step)
+    run = torch.compile(step, fullgraph=True)
     for place in range(6):
         state = run(state, batch_of(place))
     assert counters["stats"]["unique_graphs"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("donated", [False, True])
+@pytest.mark.parametrize("options", [{}, {"cpp_wrapper": True}])
+def test_inductor_gives_what_the_step_gives(options: dict[str, Any], donated: bool) -> None:
+    """With Inductor, called from Python or from C++, the run is one graph, and the eager one up to rounding."""
+    step, eager = begun(HOOKS)
+    seen = list[int]()
+    run = pure.compiled(step, backend=counted(seen, options))
+    state = _tree.map_leaves(torch.clone, eager).replace(donated=donated)
+    for place in range(9):
+        eager, state = step(eager, batch_of(place)), run(state, batch_of(place))
+        for left, right in zip(_tree.leaves(eager), _tree.leaves(state), strict=True):
+            torch.testing.assert_close(left, right, equal_nan=True)
+    assert len(seen) == 1
+
+
+def counted(seen: list[int], options: dict[str, Any]) -> Any:
+    """Return Inductor, which takes note of each graph."""
+
+    def compile_counted(module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        seen.append(len(module.graph.nodes))
+        return compiler_of(torch.device("cpu"), options=options)(module, inputs)
+
+    return compile_counted
+
+
+def test_another_layout_is_another_graph() -> None:
+    """A batch whose elements lie otherwise in memory is read as it is."""
+    init, step, _ = pure.train_step(lambda p, _, x: (p["w"] * x).square().sum(), pure.sgd(0.1), ())
+    state, run = init({"w": torch.ones(2, 3)}), quickly(step)
+    turned = torch.arange(6.0).reshape(3, 2).t()
+    for batch in (turned.contiguous(), turned):
+        assert same(run(state, batch), step(state, batch))
+
+
+def test_inside_another_transform_it_is_the_step() -> None:
+    """Under vmap the lanes are those of the step, although a graph for one of them is there."""
+    step, state = begun(FEW)
+    run, batch = quickly(step), batch_of(0)
+    assert same(run(state, batch), step(state, batch))
+    lanes = {"x": torch.stack([batch["x"], 2 * batch["x"]])}
+    assert same(
+        torch.func.vmap(run, in_dims=(None, 0))(state, lanes), torch.func.vmap(step, in_dims=(None, 0))(state, lanes)
+    )
+
+
+def test_a_gradient_that_a_graph_cannot_give_is_refused() -> None:
+    """A batch that requires a gradient is refused with what to write, and not cut off in silence."""
+    step, state = begun(FEW)
+    with pytest.raises(ValueError, match=r"shape \(3,\).*detach.*torch.compile\(step"):
+        quickly(step)(state, {"x": torch.ones(3, requires_grad=True)})
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        lambda x: x if x.sum() > 0 else -x,
+        lambda x: x * x.sum().item(),
+        lambda x: x * float(x.sum()),
+        lambda x: x[x > 0],
+        lambda x: x.unique(),
+        lambda x: x.masked_select(x > 0),
+        lambda x: x * torch.from_numpy(x.detach().numpy()),
+        lambda x: x * x.tolist()[0],
+    ],
+    ids=["if", "item", "float", "mask", "unique", "select", "numpy", "tolist"],
+)
+def test_a_loss_that_asks_for_values(asks: Any) -> None:
+    """A loss that depends on values in Python is refused in a sentence, and never frozen as it was the first time."""
+    init, step, _ = pure.train_step(lambda p, _, x: (p["w"] * asks(x).sum()).sum(), pure.sgd(0.1), ())
+    with pytest.raises(RuntimeError, match=r"the (loss|step) (asks|picks|takes)"):
+        quickly(step)(init({"w": torch.ones(3)}), torch.ones(3))
+
+
+def test_a_compiled_model_inside_the_loss() -> None:
+    """A model under ``torch.compile`` becomes a part of the graph."""
+    model = torch.nn.Linear(3, 1)
+    inner = torch.compile(model, backend="eager")
+    init, step, _ = pure.train_step(pure.functional(inner, lambda out, _: out.sum()), pure.sgd(0.1), FEW)
+    state = init(dict(model.named_parameters()))
+    assert same(quickly(step)(state, (torch.ones(2, 3), None)), step(state, (torch.ones(2, 3), None)))
