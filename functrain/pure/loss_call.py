@@ -96,7 +96,7 @@ def _check_unwritten(before: FrozenMap[Any], after: FrozenMap[Any]) -> None:
     for key, held in before.items():
         for name, leaf in held.items():
             found = after[key].get(name)
-            if found is not leaf or (not torch.compiler.is_compiling() and leaf._version):
+            if found is not leaf or (not torch.compiler.is_dynamo_compiling() and leaf._version):
                 msg = (
                     f"the loss changes buffer {name!r} of model {key!r} and does not return it: return (loss, buffers)"
                 )

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-from functrain import EMA, Accumulate, ClipNorm, MixedPrecision, SkipNonFinite, TrainState, _tree, pure
+from functrain import EMA, Accumulate, ClipNorm, MixedPrecision, PurityError, SkipNonFinite, TrainState, _tree, pure
 from functrain.pure import by_kind
 from functrain.pure.graph import compiler_of
 
@@ -264,3 +264,16 @@ def test_a_compiled_model_inside_the_loss() -> None:
     init, step, _ = pure.train_step(pure.functional(inner, lambda out, _: out.sum()), pure.sgd(0.1), FEW)
     state = init(dict(model.named_parameters()))
     assert same(quickly(step)(state, (torch.ones(2, 3), None)), step(state, (torch.ones(2, 3), None)))
+
+
+def forgetful(params: Any, buffers: Any, x: Tensor) -> Tensor:
+    """Return a loss, and count in a buffer without returning it."""
+    buffers["seen"].add_(1)
+    return (params["w"] * x).sum()
+
+
+def test_a_loss_that_writes_into_its_buffers() -> None:
+    """What it writes and does not return would be lost: that is found while the graph is made, too."""
+    init, step, _ = pure.train_step(forgetful, pure.sgd(0.1), ())
+    with pytest.raises(PurityError, match="changes buffer 'seen'"):
+        quickly(step)(init({"w": torch.ones(3)}, {"seen": torch.zeros(())}), torch.ones(3))
