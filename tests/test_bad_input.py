@@ -17,6 +17,7 @@ from functrain import (
     SkipLimitError,
     SkipNonFinite,
 )
+from tests.ids import stable
 from tests.scalars import Weight, applied, sgd_shell, step
 from tests.scripted import vetoing
 
@@ -46,7 +47,7 @@ def test_an_unknown_slot() -> None:
         (torch.tensor(True), TypeError, "weight must be a number, got a Tensor of shape .* and dtype torch.bool"),
         (torch.tensor(1j), TypeError, "weight must be a number, got a Tensor of shape .* and dtype torch.complex64"),
     ],
-    ids=str,
+    ids=stable,
 )
 @pytest.mark.parametrize("source", ["update", "hook"])
 def test_a_weight_that_is_none(weight: Any, kind: type[Exception], message: str, source: str) -> None:

@@ -53,6 +53,7 @@ HOOKS = (
     SwitchEMA(switch_every=1),
     Lookahead(update_every=1),
 )
+from tests.ids import stable
 
 
 def scene(hook: Hook) -> TrainState:
@@ -76,7 +77,7 @@ def test_every_hook_of_the_library_is_asked() -> None:
     assert {type(hook) for hook in HOOKS} == set(LIBRARY)
 
 
-@pytest.mark.parametrize("will_skip", [False, True, torch.tensor(False), torch.tensor(True)], ids=str)
+@pytest.mark.parametrize("will_skip", [False, True, torch.tensor(False), torch.tensor(True)], ids=stable)
 @pytest.mark.parametrize("hook", HOOKS, ids=repr)
 def test_no_hook_vetoes_where_all_is_well(hook: Hook, will_skip: Any) -> None:
     """At every stage it claims a hook lets finite, quiet numbers pass, also where something else is skipped already."""
