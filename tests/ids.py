@@ -10,6 +10,6 @@ from torch import Tensor
 def stable(value: Any) -> str | None:
     """Return a value as text; nothing for a tensor, which pytest then names after its place.
 
-    How a tensor prints depends on what a process has done before, and mutation testing looks tests up by name in another.
+    How a tensor prints depends on what a process has done before, and mutation testing finds tests by name in another.
     """
     return None if isinstance(value, Tensor) else str(value)

@@ -31,6 +31,7 @@ from functrain import (
 from functrain._owners import Owners
 from functrain._window import Window
 from functrain.hooks import LIBRARY, FixedLimit, MedianDeviation
+from tests.ids import stable
 
 HOOKS = (
     Accumulate(every=1),
@@ -53,7 +54,6 @@ HOOKS = (
     SwitchEMA(switch_every=1),
     Lookahead(update_every=1),
 )
-from tests.ids import stable
 
 
 def scene(hook: Hook) -> TrainState:
