@@ -17,7 +17,7 @@ from functrain import (
     SkipLimitError,
     SkipNonFinite,
 )
-from tests.ids import stable
+from tests.ids import plain
 from tests.scalars import Weight, applied, sgd_shell, step
 from tests.scripted import vetoing
 
@@ -47,7 +47,7 @@ def test_an_unknown_slot() -> None:
         (torch.tensor(True), TypeError, "weight must be a number, got a Tensor of shape .* and dtype torch.bool"),
         (torch.tensor(1j), TypeError, "weight must be a number, got a Tensor of shape .* and dtype torch.complex64"),
     ],
-    ids=stable,
+    ids=plain,
 )
 @pytest.mark.parametrize("source", ["update", "hook"])
 def test_a_weight_that_is_none(weight: Any, kind: type[Exception], message: str, source: str) -> None:

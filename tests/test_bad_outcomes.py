@@ -14,7 +14,7 @@ from functrain import (
     Hook,
     Stage,
 )
-from tests.ids import stable
+from tests.ids import plain
 from tests.scalars import Weight, applied, sgd_shell, step
 
 GATED = sorted(GATED_STAGES, key=list(Stage).index)
@@ -39,7 +39,7 @@ def answering(outcome: Any, stage: Stage) -> Hook:
         (torch.tensor([True]), r"a Tensor of shape \(1,\) and dtype torch.bool"),
         (torch.tensor(1.0), r"a Tensor of shape \(\) and dtype torch.float32"),
     ],
-    ids=stable,
+    ids=plain,
 )
 def test_proceed_that_is_no_verdict(stage: Stage, proceed: Any, kind: str) -> None:
     """Hook, stage, type and remedy are named, and nothing was done: truthiness would hide a forgotten return."""
@@ -85,7 +85,7 @@ def test_what_is_no_outcome(stage: Stage, outcome: Any, message: str) -> None:
         (torch.ones(1, 1), ValueError, r"'odd' provided a loss of shape \(1, 1\) at DO_BACKWARD"),
         (torch.ones(()), ValueError, "the loss has no graph"),
     ],
-    ids=stable,
+    ids=plain,
 )
 def test_a_hook_without_a_scalar_loss(loss: Any, kind: type[Exception], message: str) -> None:
     """No loss, no scalar, or no graph at DO_BACKWARD: the weights stay, and the message names hook and stage."""
@@ -103,7 +103,7 @@ def test_a_hook_without_a_scalar_loss(loss: Any, kind: type[Exception], message:
         (torch.ones(3), ValueError, r"'shell.update' provided a loss of shape \(3,\) .* Reduce it: loss.mean\(\)"),
         (torch.ones(()), ValueError, "the loss has no graph: it requires no gradient; was it detached"),
     ],
-    ids=stable,
+    ids=plain,
 )
 @pytest.mark.parametrize("every", [1, 2])
 def test_a_user_without_a_scalar_loss(loss: Any, kind: type[Exception], message: str, every: int) -> None:

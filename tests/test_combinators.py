@@ -32,7 +32,7 @@ from functrain._restriction import chosen, compiled
 from functrain._select import wide
 from functrain._tree import paths
 from functrain._wrapper import innermost
-from tests.ids import stable
+from tests.ids import plain
 from tests.scalars import Weight, applied, run, sgd_shell
 from tests.scripted import STEP
 
@@ -211,7 +211,7 @@ def test_a_wrapper_prints_as_the_call_that_makes_it() -> None:
     assert repr(fold(named("slow", when(always, EMA())))) == "fold(when(always, EMA(name='slow')))"
 
 
-@pytest.mark.parametrize("answer", [None, False, 3, torch.tensor(False)], ids=stable)
+@pytest.mark.parametrize("answer", [None, False, 3, torch.tensor(False)], ids=plain)
 def test_an_observer_looks_and_changes_nothing(answer: Any) -> None:
     """Whatever the function returns is not read, and an observer never drops."""
     look = observe("look", lambda _state, _stage: answer, stages=STEP, priority=3)
