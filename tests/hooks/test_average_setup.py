@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from functrain import EMA, SWA, InverseGammaWarmup, Shell, SwitchEMA, every
+from tests.ids import plain
 from tests.scalars import Weight, run, sgd_shell
 
 
@@ -119,7 +120,7 @@ def test_a_device_that_is_not_there_is_refused() -> None:
         ({"device": "meta"}, r"device='meta' is no device that keeps values"),
         ({"parameters": 3}, r"parameters must be a pattern such as \"head\.\*\" or a function"),
     ],
-    ids=str,
+    ids=plain,
 )
 def test_a_contradiction_is_refused(configuration: dict[str, Any], message: str) -> None:
     """Both values and the way out, before anything is built."""

@@ -76,7 +76,7 @@ def test_every_hook_of_the_library_is_asked() -> None:
     assert {type(hook) for hook in HOOKS} == set(LIBRARY)
 
 
-@pytest.mark.parametrize("will_skip", [False, True, torch.tensor(False), torch.tensor(True)], ids=plain)
+@pytest.mark.parametrize("will_skip", [False, True, torch.tensor(False), torch.tensor(True)], ids=str)
 @pytest.mark.parametrize("hook", HOOKS, ids=repr)
 def test_no_hook_vetoes_where_all_is_well(hook: Hook, will_skip: Any) -> None:
     """At every stage it claims a hook lets finite, quiet numbers pass, also where something else is skipped already."""
