@@ -143,7 +143,7 @@ def test_sets_of_anything_else_are_refused(field: str, value: Any) -> None:
         ("stages", "do_backward", "instance of Stage"),
         ("writes", "grds", r"writes names \['grds'\], which are no fields of TrainState; there are \['batch',"),
         ("writes", "donated", "which are no fields"),
-        ("nmae", "x", "Extra inputs are not permitted"),
+        ("nmae", "x", "Hook has no such option; did you mean .name."),
     ],
 )
 def test_a_bad_field_is_named(field: str, value: Any, message: str) -> None:

@@ -1,0 +1,51 @@
+"""How options are asked for: a signature that can be read, and a sentence where a name is missing or misspelt."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+import pydoc
+
+import pytest
+from pydantic import ValidationError
+
+from functrain import EMA, ClipNorm, Hook
+from functrain.hooks import LIBRARY
+
+
+@pytest.mark.parametrize("kind", [Hook, *LIBRARY], ids=lambda kind: kind.__name__)
+def test_a_signature_shows_types_and_no_checks(kind: type[Hook]) -> None:
+    """What ``help`` shows of a hook names each option once, by name alone, with a type and nothing of pydantic."""
+    signature = inspect.signature(kind)
+    assert set(signature.parameters) == set(kind.model_fields)
+    assert all(each.kind is inspect.Parameter.KEYWORD_ONLY for each in signature.parameters.values())
+    for word in ("Annotated", "Validator", "FieldInfo", "Pydantic"):
+        assert word not in str(signature)
+    assert f"{kind.__name__}(*, " in pydoc.render_doc(kind, renderer=pydoc.plaintext)
+
+
+def test_own_options_come_first() -> None:
+    """A reader finds what a class is about before what every hook has."""
+    assert list(inspect.signature(ClipNorm).parameters)[:3] == ["max_norm", "norm_type", "name"]
+    assert next(iter(inspect.signature(EMA).parameters)) == "decay"
+
+
+def test_an_option_without_a_name() -> None:
+    """A TypeError says what to write, and lists the options."""
+    with pytest.raises(TypeError, match=r"EMA takes its options by name: write EMA\(decay=0\.9\).*half_life, warmup"):
+        EMA(0.9)  # type: ignore[misc] # pyright: ignore[reportCallIssue]
+
+
+@pytest.mark.parametrize(("given", "meant"), [("decai", "did you mean 'decay'"), ("zzz", "there are decay, half_life")])
+def test_a_misspelt_option(given: str, meant: str) -> None:
+    """A ValidationError names the nearest option, if one is near, and lists all."""
+    with pytest.raises(ValidationError, match=rf"(?s){given}.*EMA has no such option.*{meant}"):
+        EMA(**{given: 0.9})
+
+
+def test_a_hook_is_still_a_value() -> None:
+    """Copies, pickles and updated copies of a hook are made as before."""
+    hook = EMA(decay=0.5)
+    assert copy.deepcopy(hook) == pickle.loads(pickle.dumps(hook)) == EMA.model_validate({"decay": 0.5}) == hook
+    assert hook.model_copy(update={"decay": 0.25}).decay == 0.25
