@@ -1,16 +1,19 @@
 """Every public name of functrain; ``import functrain`` imports this at the first one that is asked for."""
 
+from functrain._clock import Clock
 from functrain._combinators import every, on, when
 from functrain._errors import CheckpointError, PurityError, SkipLimitError, StructureError
 from functrain._fold import Pipeline, fold
 from functrain._function_hook import hook
 from functrain._hook import Hook, Outcome
 from functrain._observer import observe
+from functrain._owners import Owners
 from functrain._renaming import named, prioritized
 from functrain._select import select
 from functrain._stage import GATED_STAGES, UPDATE_STAGES, Stage
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
+from functrain._window import Window
 from functrain.disk import Checkpoint, latest, load, save, save_average
 from functrain.hooks import (
     EMA,
@@ -57,6 +60,7 @@ __all__ = [
     "ClipPercentile",
     "ClipValue",
     "ClipZScore",
+    "Clock",
     "FixedLimit",
     "FrozenMap",
     "History",
@@ -67,6 +71,7 @@ __all__ = [
     "MixedPrecision",
     "MovingMean",
     "Outcome",
+    "Owners",
     "Pipeline",
     "PowerEMA",
     "PowerSnapshot",
@@ -81,6 +86,7 @@ __all__ = [
     "SwitchEMA",
     "TensorFlowWarmup",
     "TrainState",
+    "Window",
     "YOLOWarmup",
     "every",
     "fit",

@@ -60,12 +60,24 @@ def unlike(first: Any, second: Any, root: str, tolerance: float = 0.0) -> Iterat
 
     >>> list(unlike({"step": 1, "scale": 2.0}, {"step": torch.tensor(2), "scale": 2.0}, "state"))
     ['state["step"]: 1 != 2']
+    >>> list(unlike({"w": torch.tensor([0.3])}, {"w": torch.tensor([0.3 + 3e-8])}, "state"))
+    ['state["w"]: tensor([0.3000]) != tensor([0.3000]), by at most 2.98e-08']
     """
     ours, theirs = paths(first, root), paths(second, root)
     for path in dict.fromkeys((*ours, *theirs)):
         one, other = ours.get(path, MISSING), theirs.get(path, MISSING)
         if not alike(one, other, tolerance):
-            yield f"{path}: {one} != {other}"
+            yield f"{path}: {_told(one, other)}"
+
+
+def _told(one: Any, other: Any) -> str:
+    """Return both values, with the digits in which they differ."""
+    if str(one) != str(other):
+        return f"{one} != {other}"
+    if not (isinstance(one, Tensor) and isinstance(other, Tensor) and one.shape == other.shape):
+        return f"{one!r} != {other!r}"
+    apart = (one.to(torch.complex128) - other.to(torch.complex128)).abs().nan_to_num().max().item()
+    return f"{one} != {other}, by at most {apart:.3g}"
 
 
 def alike(one: Any, other: Any, tolerance: float = 0.0) -> bool:

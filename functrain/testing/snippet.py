@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from functrain.testing.violation import LawViolation
 
 HOMES = {
-    "Clock": "functrain._clock",
+    "Clock": "functrain",
     "FrozenMap": "functrain",
-    "Owners": "functrain._owners",
+    "Owners": "functrain",
     "Stage": "functrain",
     "TrainState": "functrain",
-    "Window": "functrain._window",
+    "Window": "functrain",
     "Scene": "functrain.testing",
     "laws": "functrain.testing",
 }

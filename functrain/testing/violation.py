@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from functrain.testing.breach import MISSING, Breach
+from functrain.testing.remedies import remedy
 from functrain.testing.source import scene_source, value_source
 
 if TYPE_CHECKING:
@@ -52,8 +53,10 @@ class LawViolation(AssertionError):  # noqa: N818 - named for what happened
         return "\n".join([*lines, *(["", str(self.report)] if self.report is not None else [])])
 
     def explained(self) -> str:
-        """Tell the law, what is wrong, and both values."""
-        return "\n".join([self.headline(), f"  the law: {self.law.statement}", *self._values()])
+        """Tell the law, what is wrong, both values, and what to write instead."""
+        instead = remedy(self.what)
+        lines = [self.headline(), f"  the law: {self.law.statement}", *self._values()]
+        return "\n".join([*lines, *([f"  instead: {instead}"] if instead else [])])
 
     def snippet(self) -> str:
         """Return Python source that builds hook, state and scene, and raises this violation again."""
