@@ -29,7 +29,8 @@ class Found(NamedTuple):
 def latest(folder: str | PathLike[str]) -> Path | None:
     """Return the checkpoint of a folder that was written last and can be read; None if there is none at all.
 
-    All of it is read and checked.
+    All of it is read and checked. ``fit(resume=None)`` begins anew: with ``resume=latest(folder)`` one program both
+    starts a run and resumes it, and ``history.raw`` of a run that has begun anew starts at its first micro-batch.
 
     Args:
         folder: that holds checkpoints; it need not exist.

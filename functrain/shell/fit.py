@@ -59,7 +59,8 @@ def fit(  # noqa: PLR0913, PLR0917 - the parts of a loop
         resume: a checkpoint to go on from, as :func:`functrain.latest` finds it; ``epochs`` counts those before it,
             too, and stages that were told before it are not told again. The run is then bitwise the uninterrupted one,
             if what the loader deals depends on generators alone, or if it has a ``state_dict``. The history goes on,
-            too, from the file ``history.jsonl`` beside the checkpoints.
+            too, from the file ``history.jsonl`` beside the checkpoints. None begins anew; that is what ``latest`` finds
+            in a folder without a checkpoint, so that one program both starts a run and resumes it.
 
     Returns:
         the :class:`History` of the run. ``model`` is the module where there is one, else the mapping by key.

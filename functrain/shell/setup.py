@@ -25,7 +25,7 @@ GradScaler: TypeAlias = torch.amp.GradScaler
 
 
 def build_driver(
-    pipeline: Pipeline, models: Any, optimizers: Any, schedulers: Any, scaler: Any, strict: bool
+    pipeline: Pipeline, models: Any, optimizers: Any, schedulers: Any, scaler: Any, strict: bool, seed: int
 ) -> Driver:
     """Check the combination, build every slot, and return a driver at its first state."""
     real_models = Models(models)
@@ -35,7 +35,7 @@ def build_driver(
     if scaler is not None and (precision is None or not precision.scales):
         raise ValueError(_unused_scaler(precision))
     ranks = ranks_of(real_models.modules)
-    state = _first_state(real_models, real_optimizers, precision, strict=strict)
+    state = _first_state(real_models, real_optimizers, precision, strict=strict).replace(rng=_rng(seed))
     if ranks is not None:
         check_alike(ranks, pipeline, state, real_optimizers)
         state = state.replace(rank=ranks.rank, world=ranks.world)
@@ -48,6 +48,14 @@ def build_driver(
     applier = Applier(real_models, real_optimizers, scaler)
     runs = strict_pipeline(pipeline) if strict else pipeline
     return Driver(runs, applier, state, None if ranks is None else Distributed(runs, ranks, real_models.modules))
+
+
+def _rng(seed: Any) -> torch.Tensor:
+    """Return the seed of a run as a state holds it."""
+    if type(seed) is not int or not -(2**63) <= seed < 2**63:
+        msg = f"seed must be an int of 64 bits, got {seed!r}"
+        raise TypeError(msg)
+    return torch.tensor(seed, dtype=torch.int64, device="cpu")
 
 
 def _precision(pipeline: Pipeline) -> MixedPrecision | None:

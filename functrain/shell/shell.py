@@ -43,6 +43,8 @@ class Shell:
         schedulers: aligned with the optimizers; None where an optimizer has none.
         scaler: a ``torch.amp.GradScaler`` to start from and to keep in step with the state.
         strict: run undonated, and check structure, purity and writes of every hook at every call.
+        seed: of ``state.rng``, from which hooks draw; what modules draw comes from torch's generators. A restored run
+            keeps the one that was saved.
 
     Raises:
         ValueError: a combination that could not train, with the reason.
@@ -67,10 +69,12 @@ class Shell:
         schedulers: Any = None,
         scaler: torch.amp.GradScaler | None = None,
         strict: bool = False,  # noqa: FBT002 - the name of the design
+        *,
+        seed: int = 0,
     ) -> None:
         """Build the first state, check the configuration, fire SETUP."""
         self.pipeline: Pipeline = fold(*hooks) if isinstance(hooks, list | tuple) else fold(hooks)
-        self._driver = build_driver(self.pipeline, models, optimizers, schedulers, scaler, strict)
+        self._driver = build_driver(self.pipeline, models, optimizers, schedulers, scaler, strict, seed)
         self._averages = Averages(self._driver)
         self._open: MicroBatch | None = None
         self._contexts = ExitStack()
