@@ -224,3 +224,17 @@ def test_an_observer_looks_and_changes_nothing(answer: Any) -> None:
 def test_a_pattern_chooses_as_its_compiled_form_does(pattern: str, name: str) -> None:
     """Compiled or not, a pattern takes the names that fnmatchcase takes."""
     assert chosen(pattern, "main", name) is chosen(compiled(pattern), "main", name) is fnmatchcase(name, pattern)
+
+
+@pytest.mark.parametrize("pred", [True, torch.tensor(True), torch.tensor(False)], ids=plain)
+def test_the_inner_hook_is_told_stage_and_skip(pred: Any) -> None:
+    """A condition that is a tensor runs the inner hook, too, at the stage and with the verdict that there are."""
+    seen = list[Any]()
+
+    @functrain.hook(stages=STEP)
+    def inner(state: Any, stage: Any, will_skip: Any) -> Any:
+        seen.append((stage, will_skip))
+        return state, True, state.loss
+
+    when(lambda _: pred, inner)(functrain.TrainState(), Stage.DO_OPTIMIZER_STEP, True)
+    assert seen == [(Stage.DO_OPTIMIZER_STEP, True)]

@@ -17,9 +17,11 @@ from functrain import (
     UPDATE_STAGES,
     Accumulate,
     ClipNorm,
+    FrozenMap,
     Hook,
     Outcome,
     Pipeline,
+    SkipNonFinite,
     Stage,
     TrainState,
     fold,
@@ -203,3 +205,16 @@ def test_a_pipeline_prints_as_a_table() -> None:
         "AFTER_OPTIMIZER_STEP        x          x",
     ]
     assert str(fold()).startswith("stage")
+
+
+def test_a_pipeline_resets_each_slot_by_its_own_hook() -> None:
+    """What belongs to the open window is forgotten, what outlives it stays; each hook gets the slot that is its own."""
+    slots = FrozenMap(
+        {
+            "accumulate": FrozenMap({"every": 4, "position": 3, "unit": 2.0}),
+            "skip_nonfinite": FrozenMap({"bad": torch.tensor(True)}),
+        }
+    )
+    after = (Accumulate(every=4) + SkipNonFinite(name="skip_nonfinite")).reset(slots)
+    assert dict(after["accumulate"]) == {"every": 4, "position": 0, "unit": 2.0}
+    assert not after["skip_nonfinite"]["bad"]

@@ -52,6 +52,7 @@ def shown(leaf: Any) -> str:
 
 
 @given(TREES)
+@example({"b": 1, "a": 2})  # a plain dict is walked in the order of its keys
 @example(OrderedDict(x=FrozenMap({"y": 1})))  # known to optree only, what it holds to functrain only
 def test_walks_agree_with_optree(tree: Any) -> None:
     """Leaves, map and rebuild give what optree gives, on trees of every kind of node."""

@@ -10,8 +10,8 @@ import pytest
 import torch
 from hypothesis import given
 
-from functrain import EMA, Stage, TrainState
-from functrain._encoding import Node
+from functrain import EMA, FrozenMap, Stage, TrainState
+from functrain._encoding import Encoder, Node, dtype_named
 from functrain._owners import Owners
 from functrain._tree import leaves, structure
 from functrain.testing import states
@@ -163,3 +163,17 @@ def test_a_number_that_is_none_is_refused() -> None:
     for text in ("NaN", "1e999", "[-Infinity]"):
         with pytest.raises(ValueError, match="is written as no number"):
             decoded(json.loads(text))
+
+
+@pytest.mark.parametrize("name", [3, None, ["float32"], "float31", "nn"])
+def test_what_names_no_dtype_is_refused(name: Any) -> None:
+    """A damaged file is a ValueError, whatever stands where a dtype should."""
+    with pytest.raises(ValueError, match="torch has no dtype"):
+        dtype_named(name)
+
+
+@pytest.mark.parametrize("wrap", [dict, OrderedDict, FrozenMap])
+def test_the_place_of_what_is_no_data_is_named(wrap: Any) -> None:
+    """In any mapping, as source text."""
+    with pytest.raises(ValueError, match=r'state\["outer"\]\["inner"\]'):
+        Encoder(lambda _tensor, _where: 0).encoded({"outer": wrap({"inner": object()})}, "state")
