@@ -91,6 +91,10 @@ class Pipeline(Hook):
         ``take()`` gives what the interpreter keeps beside the state, on the tensors of the run.
         """
 
+    def joined(self) -> tuple[Hook, ...]:
+        """Return what becomes part of a larger pipeline; one that does more than fold its members refuses."""
+        return self.hooks
+
     def around(self, wrap: Callable[[Hook], Hook]) -> Pipeline:
         """Return the pipeline with every member inside a wrapper, in the same order."""
         return pipeline_of(wrap(each) for each in self)
@@ -203,7 +207,7 @@ def pipeline_of(members: Iterable[Hook]) -> Pipeline:
 def _flattened(hooks: Iterable[Any]) -> Iterator[Hook]:
     """Yield the members of all arguments in order."""
     for position, each in enumerate(hooks):
-        yield from cast("Iterable[Hook]", each if isinstance(each, Pipeline) else (as_hook(each, position),))
+        yield from cast("Iterable[Hook]", each.joined() if isinstance(each, Pipeline) else (as_hook(each, position),))
 
 
 def compose_or_decline(left: object, right: object) -> Any:

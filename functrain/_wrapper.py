@@ -70,7 +70,7 @@ def contract(inner: Hook) -> dict[str, Any]:
 
 def each_member(hook: Any, wrap: Callable[[Hook], Hook]) -> Any:
     """Wrap a hook, or every member of a pipeline: a pipeline has no slot that a wrapper could take over."""
-    return fold(*(wrap(each) for each in hook)) if isinstance(hook, Pipeline) else wrap(as_hook(hook))
+    return fold(*map(wrap, hook.joined())) if isinstance(hook, Pipeline) else wrap(as_hook(hook))
 
 
 def run_where(pred: Flag, inner: Hook, state: TrainState, stage: Stage, will_skip: Flag) -> Outcome:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from torch import Tensor
@@ -37,7 +37,7 @@ class ShellRerun:
         _require(start, loss)
         self.driver = driver = shell._driver  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the other half of it
         self.shell, self.loss, self.hooks, self.limits = shell, loss, hooks, list[str]()
-        _require_alike(driver.state, start, {*driver.applier.optimizers.by_key})
+        _require_alike(driver.state, start, driver.applier.optimizers.by_key)
         modules = driver.applier.models.modules
         self.model: Any = next(iter(modules.values())) if len(modules) == 1 else dict(modules)
         start = duplicate(start)
@@ -133,7 +133,7 @@ def _require(start: Snapshot, loss: Any) -> None:
         raise ValueError(msg)
 
 
-def _require_alike(fresh: TrainState, start: Snapshot, optimizers: set[str]) -> None:
+def _require_alike(fresh: TrainState, start: Snapshot, optimizers: Mapping[str, Any]) -> None:
     """Refuse a shell that the snapshot does not fit."""
     for name in ("params", "buffers"):
         ours, theirs = (_tree.paths(getattr(each, name), f"state.{name}") for each in (start.state, fresh))
@@ -145,9 +145,24 @@ def _require_alike(fresh: TrainState, start: Snapshot, optimizers: set[str]) -> 
                     "let it build model and optimizer as they were"
                 )
                 raise ValueError(msg)
-    if optimizers != start.optimizers.keys():
+    if optimizers.keys() != start.optimizers.keys():
         msg = f"make(hooks) built optimizers {sorted(optimizers)}; the recorded run had {sorted(start.optimizers)}"
         raise ValueError(msg)
+    for key, optimizer in optimizers.items():
+        kept, made = ([sorted(group) for group in groups] for groups in (_groups(start, key), optimizer.param_groups))
+        if kept != made:
+            raise ValueError(ANOTHER.format(key=key, made=made, kept=kept))
+
+
+def _groups(start: Snapshot, key: str) -> list[dict[str, Any]]:
+    """Return the parameter groups of an optimizer as they were saved."""
+    return start.optimizers[key]["param_groups"]
+
+
+ANOTHER = (
+    "make(hooks) built another optimizer {key!r}: its parameter groups have {made}, and the recorded ones {kept}; a "
+    "replay changes the hooks alone"
+)
 
 
 def _kind(leaf: Tensor | None) -> str:

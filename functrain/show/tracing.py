@@ -47,6 +47,15 @@ class TracedPipeline(Pipeline):
         if not torch.compiler.is_compiling() and not inside_vmap():
             self.trace.notice(occasion, state, take, self.member("accumulate"))
 
+    def joined(self) -> tuple[Hook, ...]:
+        """Refuse to become part of another pipeline, which would not tell the trace.
+
+        Raises:
+            ValueError: says what to write.
+        """
+        msg = "a traced pipeline cannot be part of another one, which would record nothing: trace the whole one, "
+        raise ValueError(msg + "show.trace(fold(...)), after composing and wrapping")
+
     def around(self, wrap: Callable[[Hook], Hook]) -> Pipeline:
         """Return the pipeline with every member inside a wrapper; it is traced, too."""
         return _traced(super().around(wrap), self.trace)

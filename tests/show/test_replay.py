@@ -21,6 +21,7 @@ from functrain import (
     Shell,
     SkipNonFinite,
     SkipSpikes,
+    every,
     fit,
     fold,
     pure,
@@ -334,3 +335,28 @@ def test_a_replay_needs_a_snapshot_and_data() -> None:
         shell.update(shell._driver.applier.models.modules["main"](1.0))
     with pytest.raises(ValueError, match="hold no data to run them on again"):
         show.replay(traced.trace, [], make_scalar, scalar_loss)
+
+
+@pytest.mark.parametrize("other", [torch.optim.Adam, torch.optim.Adagrad])
+def test_another_optimizer_of_a_shell_is_refused(other: Any) -> None:
+    """By what its parameter groups have, before anything is loaded into it."""
+
+    def make(hooks: Any) -> Shell:
+        model = Weight()
+        return Shell(model, other(list(model.parameters()), lr=0.1), hooks)
+
+    with pytest.raises(ValueError, match="built another optimizer 'main'"):
+        show.replay(recorded_scalar([], [1.0, 1.0]), [], make, scalar_loss)
+
+
+@pytest.mark.parametrize(
+    "join",
+    [lambda traced: fold(traced, EMA()), lambda traced: EMA() + traced, lambda traced: every(2, traced)],
+    ids=["fold", "+", "every"],
+)
+def test_a_traced_pipeline_is_no_part_of_another_one(join: Any) -> None:
+    """It would record nothing; the whole one is what can be traced, and a traced one alone stays itself."""
+    traced = show.trace(ClipNorm(max_norm=1.0))
+    with pytest.raises(ValueError, match=r"cannot be part of another one.*show\.trace\(fold"):
+        join(traced)
+    assert fold(traced) is traced
