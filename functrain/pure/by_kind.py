@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from threading import RLock
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from functrain.pure.dead_leaves import releasing
 from functrain.pure.graph import Graph, captured, compiler_of, each_its_own, reuses_results, traits
 
 MOST_GRAPHS = 8
+# torch traces for one thread at a time, and says for the whole process that it does.
+BUILDING = RLock()
 TOO_MANY = (
     "{who} has made {count} graphs, and this batch needs another one ({what}): each shape of a batch is a graph, and "
     "each Python number in it a constant of one; pad the batches to a few shapes, and make numbers tensors"
@@ -41,10 +44,14 @@ class Graphs:
         """
         if len(self.held) >= MOST_GRAPHS:
             raise RuntimeError(TOO_MANY.format(who=self.who, count=MOST_GRAPHS, what=", ".join(map(str, key[2:]))))
+        with BUILDING:
+            return self.held.setdefault(tuple(key), self._compiled(function, given, donated=donated))
+
+    def _compiled(self, function: Callable[..., Any], given: Sequence[Tensor], *, donated: bool) -> Graph:
         backend = compiler_of(given[0].device if given else torch.device("cpu"), **self.how)
         # What the next call overwrites cannot become a leaf of the state.
         backend = releasing(backend) if donated and not reuses_results(backend) else backend
-        return self.held.setdefault(tuple(key), backend(captured(function, given), list(given)))
+        return backend(captured(function, given), list(given))
 
 
 class ByKind:

@@ -28,7 +28,8 @@ def compiled(
     whether any of the thousands of objects that it saw has changed, which takes as long as the arithmetic of a small
     model. A step is a function of its arguments alone: here it is run once, on tensors without values, to make the
     graph, and then only the arguments are looked at: the batch at each call, and the state if it is not the one that
-    the call before returned. What the step closes over (the loss, the pipeline) must therefore stay as it is.
+    the call before returned. What the step closes over (the loss, the pipeline), and what is set around it (autocast,
+    the default dtype), must therefore stay as it was at the first call.
 
     A donated state comes back as the very same object, with other values in its tensors. Those that the step writes
     over without reading them (the gradients, where no ``Accumulate`` may keep them) have no memory while the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -87,12 +87,24 @@ def reuses_results(backend: Backend) -> bool:
 def traits(leaf: Any) -> Any:
     """Return what a graph is made for: of a tensor its layout, dtype and device; anything else itself.
 
+    Raises:
+        TypeError: what is neither a tensor nor hashable, such as an array of numpy.
+
     >>> traits(1) == traits(1.0), traits(torch.ones(2)) == traits(torch.zeros(2))
     (False, True)
     """
     if not isinstance(leaf, Tensor):
-        return type(leaf), leaf
+        return type(leaf), _constant(leaf)
     return leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad
+
+
+def _constant(leaf: Any) -> Hashable:
+    """Return what a graph keeps as it is, and must be able to know again."""
+    if not isinstance(leaf, Hashable):
+        kind = type(leaf).__name__
+        msg = f"a batch of a compiled step holds tensors and constants, got {kind}; write torch.as_tensor(x)"
+        raise TypeError(msg)
+    return leaf
 
 
 def each_its_own(leaves: Sequence[Tensor]) -> list[Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -277,3 +278,19 @@ def test_a_loss_that_writes_into_its_buffers() -> None:
     init, step, _ = pure.train_step(forgetful, pure.sgd(0.1), ())
     with pytest.raises(PurityError, match="changes buffer 'seen'"):
         quickly(step)(init({"w": torch.ones(3)}, {"seen": torch.zeros(())}), torch.ones(3))
+
+
+def test_threads_make_their_graphs_one_after_another() -> None:
+    """Several threads may meet a new kind of batch at once: all get the step's result, and no trace stays open."""
+    step, state = begun(FEW)
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: quickly(step)(state, batch_of(0)), range(4)))
+    assert all(same(each, step(state, batch_of(0))) for each in found)
+    assert not torch.compiler.is_compiling()
+
+
+def test_what_is_no_constant_is_refused() -> None:
+    """An array of numpy in a batch could change unseen: it is refused with what to write."""
+    step, state = begun(FEW)
+    with pytest.raises(TypeError, match=r"holds tensors and constants, got ndarray; write torch\.as_tensor"):
+        quickly(step)(state, {"x": torch.ones(3).numpy()})
