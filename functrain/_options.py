@@ -73,7 +73,7 @@ def _explained(kind: type[BaseModel], found: ErrorDetails) -> InitErrorDetails:
     """Return one error as it was, or, of an unknown option, with what to write instead."""
     details = InitErrorDetails(type=found["type"], loc=found["loc"], input=found["input"], ctx=found.get("ctx", {}))
     if found["type"] == "extra_forbidden" and len(found["loc"]) == 1:
-        near = get_close_matches(str(found["loc"][0]), list(kind.model_fields), n=1)
+        near = get_close_matches(str(found["loc"][0]), list(kind.model_fields))
         hint = f"did you mean {near[0]!r}? " if near else ""
         message = f"{kind.__name__} has no such option; {hint}There are {_listed(kind)}".replace("; There", "; there")
         details["type"] = PydanticCustomError("extra_forbidden", cast("Any", message))

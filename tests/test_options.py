@@ -40,8 +40,10 @@ def test_an_option_without_a_name() -> None:
 @pytest.mark.parametrize(("given", "meant"), [("decai", "did you mean 'decay'"), ("zzz", "there are decay, half_life")])
 def test_a_misspelt_option(given: str, meant: str) -> None:
     """A ValidationError names the nearest option, if one is near, and lists all."""
-    with pytest.raises(ValidationError, match=rf"(?s){given}.*EMA has no such option.*{meant}"):
-        EMA(**{given: 0.9})
+    with pytest.raises(ValidationError, match=rf"(?s){given}.*EMA has no such option.*{meant}") as caught:
+        EMA(**{given: 0.9}, start_step=-1)
+    errors = {each["loc"]: (each["type"], each["input"]) for each in caught.value.errors()}
+    assert errors == {(given,): ("extra_forbidden", 0.9), ("start_step",): ("greater_than_equal", -1)}
 
 
 def test_a_hook_is_still_a_value() -> None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from functrain import EMA, FrozenMap, Stage, TrainState
 from functrain._encoding import Encoder, Node, dtype_named
 from functrain._owners import Owners
+from functrain._sealed import parsed
 from functrain._tree import leaves, structure
 from functrain.testing import states
 from functrain.testing.encoding import decoded, encoded
@@ -177,3 +178,18 @@ def test_the_place_of_what_is_no_data_is_named(wrap: Any) -> None:
     """In any mapping, as source text."""
     with pytest.raises(ValueError, match=r'state\["outer"\]\["inner"\]'):
         Encoder(lambda _tensor, _where: 0).encoded({"outer": wrap({"inner": object()})}, "state")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1]", "it is no object"),
+        ("[" * 100_000, "it is nested too deeply"),
+        ('{"a": NaN}', "NaN is no number in JSON"),
+    ],
+    ids=["list", "deep", "NaN"],
+)
+def test_what_is_no_object_of_json_is_refused(text: str, message: str) -> None:
+    """A ValueError says what is wrong with the text."""
+    with pytest.raises(ValueError, match=message):
+        parsed(text)

@@ -1,0 +1,31 @@
+"""What hooks decide from the numbers of two ranks, with the other rank's written down instead of run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from functrain import FixedLimit, SkipSpikes, Stage, TrainState
+from functrain._collectives import gathering
+
+
+def judged(own: float, other: list[float], hook: SkipSpikes) -> Any:
+    """Return what a hook says of a window of one micro-batch, of which another rank has seen ``other``."""
+    state = TrainState(loss=torch.tensor(own), raw_loss=torch.tensor(own), world=2)
+    state = state.replace(hooks={hook.name: hook.init(state)}, window=state.window.with_entry())
+    state = hook(state, Stage.DO_BACKWARD, False).state
+    with gathering(lambda values: torch.stack([values, torch.tensor(other, dtype=values.dtype)])):
+        return hook(state, Stage.DO_OPTIMIZER_STEP, False)
+
+
+@pytest.mark.parametrize(("other", "proceed"), [(2.0, True), (9.0, False), (float("nan"), False)])
+def test_a_spike_of_one_rank_is_a_spike_of_all(other: float, proceed: bool) -> None:
+    """The worst loss of all ranks is judged, and the numbers of the window are those of all."""
+    hook = SkipSpikes(by=FixedLimit(limit=5.0))
+    outcome = judged(1.0, [other, other, 1.0], hook)
+    assert bool(outcome.proceed) is proceed
+    slot = outcome.state.hooks[hook.name]
+    assert slot["count"] == 2.0
+    assert torch.equal(slot["sum"].nan_to_num(), torch.tensor(1.0 + other, dtype=torch.float64).nan_to_num())
