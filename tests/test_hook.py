@@ -263,3 +263,13 @@ def test_pipelines_pickle(made: Pipeline) -> None:
     assert [each.name for each in again] == [each.name for each in made]
     for stage in Stage:
         assert again.claimants(stage) == made.claimants(stage)
+
+
+def test_a_slot_is_made_of_the_state() -> None:
+    """The ``init`` of a function is given the first state, as that of a class is."""
+
+    def plain(state: TrainState, _stage: Stage, _will_skip: Any) -> Any:
+        return state, True, state.loss
+
+    made = hook(plain, init=lambda state: {"rank": state.rank})
+    assert dict(made.init(TrainState(rank=3))) == {"rank": 3}

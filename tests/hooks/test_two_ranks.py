@@ -29,3 +29,13 @@ def test_a_spike_of_one_rank_is_a_spike_of_all(other: float, proceed: bool) -> N
     slot = outcome.state.hooks[hook.name]
     assert slot["count"] == 2.0
     assert torch.equal(slot["sum"].nan_to_num(), torch.tensor(1.0 + other, dtype=torch.float64).nan_to_num())
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_only_what_drops_vetoes_the_backward(drop: bool) -> None:
+    """A spike vetoes the micro-batch if it is to be dropped, and is counted with the window if not."""
+    hook = SkipSpikes(by=FixedLimit(limit=5.0), drop=drop)
+    state = TrainState(loss=torch.tensor(9.0), raw_loss=torch.tensor(9.0))
+    outcome = hook(state.replace(hooks={hook.name: hook.init(state)}), Stage.DO_BACKWARD, False)
+    assert bool(outcome.proceed) is not drop
+    assert int(outcome.state.hooks[hook.name]["count"]) == (0 if drop else 1)
