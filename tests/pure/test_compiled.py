@@ -185,8 +185,8 @@ def test_l7_inductor_compiles_once() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("donated", [False, True])
-@pytest.mark.parametrize("options", [{}, {"cpp_wrapper": True}])
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize(("options", "donated"), [({}, True), ({"cpp_wrapper": True}, False)], ids=["Python", "C++"])
 def test_inductor_gives_what_the_step_gives(options: dict[str, Any], donated: bool) -> None:
     """With Inductor, called from Python or from C++, the run is one graph, and the eager one up to rounding."""
     step, eager = begun(HOOKS)
