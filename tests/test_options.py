@@ -11,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from functrain import EMA, ClipNorm, Hook
+from functrain._options import options_of, signature_of
 from functrain.hooks import LIBRARY
 
 
@@ -51,3 +52,13 @@ def test_a_hook_is_still_a_value() -> None:
     hook = EMA(decay=0.5)
     assert copy.deepcopy(hook) == pickle.loads(pickle.dumps(hook)) == EMA.model_validate({"decay": 0.5}) == hook
     assert hook.model_copy(update={"decay": 0.25}).decay == 0.25
+
+
+def test_a_signature_is_made_of_the_fields() -> None:
+    """Defaults are those of the fields, what is required has none, and of an annotation only the type is left."""
+    found = signature_of(EMA).parameters
+    assert found == inspect.signature(EMA).parameters
+    assert (found["decay"].default, found["decay"].annotation) == (0.999, float)
+    assert (found["half_life"].default, found["half_life"].annotation) == (None, float | None)
+    assert signature_of(ClipNorm).parameters["max_norm"].default is inspect.Parameter.empty
+    assert options_of(ClipNorm)[:4] == ["max_norm", "norm_type", "name", "priority"]
