@@ -24,6 +24,11 @@ Change = Callable[[TrainState], object]
 WEIGHT = 'state.params["main"]["0.weight"]'
 
 
+def sparse(places: list[int], values: list[float]) -> torch.Tensor:
+    """Return a sparse vector of two."""
+    return torch.sparse_coo_tensor([places], values, (2,), check_invariants=True)
+
+
 def scene() -> TrainState:
     """Return a state in which everything can be broken."""
     return TrainState(
@@ -248,3 +253,21 @@ def test_a_number_computed_anew_is_the_same(value: float | str) -> None:
     assert same(value, pickle.loads(pickle.dumps(value)))
     assert not same(value, [value])
     assert not same(1, True)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (torch.tensor(1.0), 1.0),
+        (1.0, torch.tensor(1.0)),
+        (sparse([0], [1.0]), sparse([1], [1.0])),
+        (sparse([0], [1.0]), sparse([0], [2.0])),
+        (sparse([0], [1.0]), sparse([0], [1.0]).to_dense()),
+    ],
+    ids=["a number", "a tensor", "other places", "other values", "dense"],
+)
+def test_leaves_that_differ(one: Any, other: Any) -> None:
+    """A tensor is no number, and a sparse tensor is both its places and its values."""
+    assert not same(one, other)
+    assert same(one, one)
+    assert same(other, other)

@@ -97,3 +97,9 @@ def test_one_tensor_per_leaf_under_a_compiler() -> None:
     state = TrainState(params={"main": {"w": torch.ones(2), "b": torch.zeros(1)}}, stepped={"main": torch.tensor(True)})
     double = torch.compile(lambda tree: _tree.map_leaves(lambda leaf: leaf * 2, tree), backend="eager", fullgraph=True)
     assert torch.equal(double(state.params)["main"]["w"], 2 * torch.ones(2))
+
+
+def test_what_differs_is_said() -> None:
+    """The error names both kinds of nodes, and how much the first one holds."""
+    with pytest.raises(ValueError, match=r"^two trees differ in structure: list of 2 and tuple$"):
+        _walk.mapped(lambda a, _b: a, [1, 2], (1, 2))

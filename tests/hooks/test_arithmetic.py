@@ -8,6 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functrain._foreach import copy_, lerped, multiply_, scaled
+from functrain._gradients import total_norm
+from functrain._scaler import as_float32
+from functrain._state import TrainState
 from functrain.hooks.ring import filled, ring
 
 FACTORS = st.floats(0.0, 2.0, width=32)
@@ -44,3 +47,28 @@ def test_a_ring_keeps_its_dtype() -> None:
     found = filled(ring(3, torch.device("cpu")), 4, torch.tensor(5.0, dtype=torch.float64))
     assert found.dtype is torch.float32
     assert torch.equal(found[1], torch.tensor(5.0))
+
+
+@given(factor=FACTORS, parts=st.lists(st.floats(width=32), min_size=2, max_size=2))
+def test_real_factors_scale_the_parts_of_a_complex_number(factor: float, parts: list[float]) -> None:
+    """An infinite part leaves the other one alone, in place and out of place: complex times real + 0j would be NaN."""
+    before = torch.tensor([complex(*parts)], dtype=torch.complex64)
+    expected = torch.view_as_real(before) * factor
+    multiply_([after := before.clone()], factor)
+    for found in (after, scaled(before, factor)):
+        assert torch.equal(torch.view_as_real(found).nan_to_num(1.5), expected.nan_to_num(1.5))
+
+
+@given(st.lists(st.floats(2.0**100, 2.0**126, width=32), min_size=2, max_size=6))
+def test_a_norm_whose_squares_overflow_is_exact_for_single_numbers(numbers: list[float]) -> None:
+    """The quotients by the largest are taken in double, so that the norm of 0-d gradients is rounded once."""
+    named = {"main": {str(place): torch.tensor(number) for place, number in enumerate(numbers)}}
+    exact = torch.tensor(numbers, dtype=torch.float64).norm()
+    found = total_norm(TrainState(params=named, grads=named))
+    assert found.double().item() == pytest.approx(exact.item(), rel=2.0**-24)
+
+
+def test_a_double_that_single_precision_does_not_hold() -> None:
+    """Is infinite, as it is for a tensor."""
+    assert as_float32(1e300) == float("inf")
+    assert as_float32(torch.tensor(1e300, dtype=torch.float64)) == float("inf")

@@ -234,12 +234,16 @@ def test_an_average_that_there_is_not_is_refused_at_once(hooks: Any, error: type
         sgd_shell(Weight(), hooks)
 
 
-@pytest.mark.parametrize("other", [nn.Linear(1, 1), Weight([1.0, 2.0])])
-def test_an_average_of_another_model_is_refused_at_once(other: nn.Module) -> None:
+@pytest.mark.parametrize(
+    ("other", "odd"), [(nn.Linear(1, 1), r"\['bias', 'weight'\]"), (Weight([1.0, 2.0]), r"\['w'\]")]
+)
+def test_an_average_of_another_model_is_refused_at_once(other: nn.Module, odd: str) -> None:
     """Other names or other shapes tell that ``model_key`` is not that of the average."""
     models = {"main": Weight(), "other": other}
     leaves = [leaf for each in models.values() for leaf in each.parameters()]
-    with pytest.raises(ValueError, match=r"'ema_other' is no average of model 'main'.*give model_key="):
+    with pytest.raises(
+        ValueError, match=r"'ema_other' is no average of model 'main' \(see " + odd + r"\); give model_key="
+    ):
         Shell(models, torch.optim.SGD(leaves), [EMA(model_key="other"), BestAverage(of="ema_other")])
 
 
@@ -302,3 +306,11 @@ def test_it_is_kept_on_the_cpu_in_float32_over_bfloat16() -> None:
         {leaf.dtype for leaf in kept.values()} == {leaf.dtype for leaf in shadow_of(shadow).values()} == {torch.float32}
     )
     assert not {leaf.data_ptr() for leaf in kept.values()} & {leaf.data_ptr() for leaf in shadow.values()}
+
+
+@pytest.mark.parametrize("stage", [Stage.SETUP, Stage.AFTER_VALIDATION])
+@pytest.mark.parametrize("summary", [{}, {"total_loss": 1.0}], ids=["not validated", "validated"])
+def test_it_vetoes_nothing(stage: Stage, summary: dict[str, float]) -> None:
+    """The verdict is True wherever it is asked for, so that ``on`` may move it to a stage that counts."""
+    state = sgd_shell(Weight(), [EMA(), hook := BestAverage()]).state.replace(validation=summary)
+    assert hook(state, stage, will_skip=False).proceed is True

@@ -11,8 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functrain import InverseGammaWarmup, TensorFlowWarmup, YOLOWarmup, gamma_of, relative_std_of
+from functrain import EMA, InverseGammaWarmup, TensorFlowWarmup, YOLOWarmup, gamma_of, relative_std_of
 from functrain.hooks.numbers import power
+from tests.scalars import Weight, run, sgd_shell
 
 FORMULAS = [TensorFlowWarmup(), InverseGammaWarmup(), InverseGammaWarmup(inv_gamma=9.0, power=0.75), YOLOWarmup()]
 
@@ -47,6 +48,19 @@ def test_powers_of_both_kinds(base: float, exponent: float) -> None:
     kinds = [lambda number: number, lambda number: torch.tensor(number, dtype=torch.float64)]
     found = {float(power(one(base), other(exponent))) for one in kinds for other in kinds}
     assert found == {base**exponent}
+
+
+@pytest.mark.parametrize(("first", "counts"), [("copy", [0, 1]), ("lerp", [0, 1, 2]), ("zero", [0, 1, 2])])
+def test_a_formula_counts_lerps(first: Any, counts: list[int]) -> None:
+    """It is asked with the number of lerps so far: a copy is none, a move from the first weights or from zero is."""
+    asked: list[Any] = []
+
+    def formula(n: Any, decay: Any) -> Any:
+        asked.append(n)
+        return decay
+
+    run(sgd_shell(Weight(), [EMA(first=first, warmup=formula)]), [-1.0] * 3)
+    assert sorted(set(asked)) == counts
 
 
 @given(st.sampled_from(FORMULAS))

@@ -193,3 +193,11 @@ def test_what_is_no_object_of_json_is_refused(text: str, message: str) -> None:
     """A ValueError says what is wrong with the text."""
     with pytest.raises(ValueError, match=message):
         parsed(text)
+
+
+def test_a_file_of_data_is_readable_and_the_same_each_time() -> None:
+    """A finite number stands as its digits, a set in one order whatever the hashes, a key as it is written."""
+    assert encoded(0.5) == 0.5
+    assert encoded(frozenset(Stage))["set"] == sorted(({"stage": each.name} for each in Stage), key=repr)
+    with pytest.raises(ValueError, match=r'^state\["Größe"\]\[1\] holds a object'):
+        encoded({"Größe": [1, object()]})
