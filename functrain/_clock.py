@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from functrain import _tree
+from functrain._frozen_map import wrap
 from functrain._select import Flag, Number, both, either, equal, negate, select
 
 
@@ -47,7 +48,7 @@ class Clock(_tree.Record):
             skipped=self.skipped + skip,
             consecutive_skips=select(ran, lambda: 0, lambda: self.consecutive_skips + skip),
             skipping_since=select(ran, lambda: -1, lambda: since),
-            optimizer_steps=_tree.FrozenMap(steps),
+            optimizer_steps=wrap(steps),
         )
 
     def presented(self) -> Clock:

@@ -80,7 +80,7 @@ class Pipeline(Hook):
         except BaseException as error:
             error.add_note(f"raised by hook {member.name!r} at {stage.name}")
             raise
-        if stage is Stage.DO_BACKWARD:
+        if stage is Stage.DO_BACKWARD and not loss is after.loss is state.loss:
             threaded = checked_loss(loss, member.name, stage)
             after = after if threaded is after.loss else after.replace(loss=threaded)
         return (_with_veto(after, stage, member, proceed) if stage in GATED_STAGES else after), proceed

@@ -27,8 +27,14 @@ def grouped(tensors: Iterable[Tensor]) -> dict[Kind, list[Tensor]]:
     2
     """
     groups: dict[Kind, list[Tensor]] = {}
+    kind: Any = (None, None)
+    group: list[Tensor] = []
     for tensor in tensors:
-        groups.setdefault((tensor.device, tensor.dtype), []).append(tensor)
+        device, dtype = tensor.device, tensor.dtype
+        if dtype is not kind[1] or device != kind[0]:  # most are of the kind of the one before
+            kind = (device, dtype)
+            group = groups.setdefault(kind, [])
+        group.append(tensor)
     return groups
 
 

@@ -36,6 +36,18 @@ class Record:
             raise TypeError(_unknown_fields(self, changes))
         return new
 
+    def changed(self, **changes: Any) -> Self:
+        """Return what :meth:`replace` does, or the record itself where each value is the very one that it holds.
+
+        Raises:
+            TypeError: a name that is no field.
+        """
+        held = self.__dict__
+        for name, value in changes.items():
+            if held.get(name, changes) is not value:
+                return self.replace(**changes)
+        return self
+
 
 def _unknown_fields(record: Record, changes: Mapping[str, Any]) -> str:
     """Say which names are no fields, and which there are."""

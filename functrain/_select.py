@@ -103,7 +103,7 @@ def peek(flag: Flag) -> Flag:
     >>> peek(torch.tensor(True))
     True
     """
-    return flag if isinstance(flag, bool) or not _is_free(flag) else bool(flag)
+    return flag if isinstance(flag, bool) or not is_free(flag) else bool(flag)
 
 
 def is_finite(number: Tensor) -> Flag:
@@ -112,11 +112,15 @@ def is_finite(number: Tensor) -> Flag:
     >>> is_finite(torch.tensor(1.0))
     True
     """
-    return math.isfinite(number.item()) if _is_free(number) else number.isfinite()
+    return math.isfinite(number.item()) if is_free(number) else number.isfinite()
 
 
-def _is_free(tensor: Tensor) -> bool:
-    """Tell whether reading a 0-d tensor costs next to nothing."""
+def is_free(tensor: Tensor) -> bool:
+    """Tell whether reading a number off a tensor costs next to nothing: on the CPU, outside any trace.
+
+    >>> is_free(torch.ones(1))
+    True
+    """
     return tensor.is_cpu and not torch.compiler.is_compiling() and not is_functorch_wrapped_tensor(tensor)
 
 

@@ -119,8 +119,7 @@ class TrainState(_tree.Record):
 
     def with_metrics(self, found: Mapping[str, Tensor]) -> Self:
         """Return a state with some metrics set, detached and as float32."""
-        detached = {name: value.detach().to(torch.float32) for name, value in found.items()}
-        return self.replace(metrics=self.metrics | detached)
+        return self.replace(metrics=self.metrics | {name: _as_metric(value) for name, value in found.items()})
 
     def veto(self, stage: Stage, hook_name: str) -> Flag:
         """Tell whether a hook vetoed a stage of this batch; False if it was not asked."""
@@ -136,6 +135,12 @@ class TrainState(_tree.Record):
         from functrain.show.state import state
 
         return state(self).html()
+
+
+def _as_metric(value: Tensor) -> Tensor:
+    """Return a number as metrics are: detached, and float32."""
+    detached = value.detach()
+    return detached if detached.dtype is torch.float32 else detached.to(torch.float32)
 
 
 FIELDS = tuple(each.name for each in fields(TrainState) if each.name not in STATIC)

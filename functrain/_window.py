@@ -36,7 +36,7 @@ class Window(_tree.Record):
     def opened(self, last: Flag) -> Window:
         """Return the window as a micro-batch finds it before any hook has spoken: it is its own boundary."""
         weighted = both(self.weighted, self.entered > 0)  # pyright: ignore[reportArgumentType] - a flag of either kind
-        return self.replace(boundary=True, last=last, divisor=1, weighted=weighted, weight=1.0)
+        return self.changed(boundary=True, last=last, divisor=1, weighted=weighted, weight=1.0)
 
     def weighed(self, weight: Number) -> Window:
         """Return the window with the weight of this micro-batch; real, so that a count of tokens is no other kind.
@@ -52,6 +52,8 @@ class Window(_tree.Record):
 
     def cleared(self) -> Window:
         """Return the window after its gradients were cleared: what had entered is gone, what was decided stays."""
+        if isinstance(self.entered, int) and not self.entered:
+            return self
         return self.replace(entered=self.entered * 0, total=self.total * 0)
 
     def emptied(self) -> Window:

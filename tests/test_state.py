@@ -176,3 +176,12 @@ def test_any_of_needs_no_sync() -> None:
     found = any_of(FrozenMap({"a": torch.tensor(True), "b": False}))
     assert isinstance(found, torch.Tensor)
     assert found.item() is True
+
+
+def test_a_record_that_would_be_the_same_is_itself() -> None:
+    """``changed`` copies only where a value differs, and refuses a name that is no field."""
+    window = Window()
+    assert window.changed(boundary=True, divisor=1) is window
+    assert vars(window.changed(boundary=True, divisor=2)) == vars(window.replace(divisor=2))
+    with pytest.raises(TypeError, match="no field odd"):
+        window.changed(odd=1)

@@ -91,7 +91,7 @@ class Accumulate(Hook):
         if self.partial == "flush":
             boundary = either(boundary, window.last)
         # A number of its own: one tensor at two places of a state would make a compiled step compile again.
-        window = window.replace(boundary=boundary, divisor=slot["every"] + 0)
+        window = window.changed(boundary=boundary, divisor=slot["every"] + 0)
         if self.weight is not None:
             window = window.weighed(checked_weight(self.weight(state.batch)))
         slots = state.hooks | {self.name: slot | {"position": position}}
@@ -143,10 +143,15 @@ def power_of_two(weight: Number) -> Number:
 
 def _corrected(state: TrainState, ready: Flag) -> TrainState:
     """Return the state whose gradients are the mean over what entered; a full window needs no correction."""
-    if ready is False:
+    if ready is False or _is_exact(state.window):
         return state
     factor = select(ready, lambda: _factor(state.window, state.world), lambda: 1.0)
     return state if isinstance(factor, int | float) and factor == 1 else multiplied(state, factor)
+
+
+def _is_exact(window: Window) -> bool:
+    """Tell, where that is free, that as many micro-batches entered as losses were divided by."""
+    return window.weighted is False and isinstance(window.divisor, int) and window.divisor == window.total
 
 
 def _factor(window: Window, world: int) -> Number:

@@ -12,7 +12,7 @@ from functrain._hook import Hook, Outcome, Stages
 from functrain._restriction import Selector, chosen
 from functrain._select import Flag, Number, both, either, equal, is_multiple, negate, select
 from functrain._stage import Stage
-from functrain._state import TrainState
+from functrain._state import EMPTY, TrainState
 from functrain._tree import FrozenMap
 from functrain.hooks.average_place import named_device, require_device
 from functrain.hooks.shadow import as_they_are, follow_, followed, shadow_of, where_finite
@@ -132,8 +132,8 @@ class Average(Hook):
 
     def _stepped(self, state: TrainState) -> Flag:
         """Tell whether an optimizer of the model stepped; a model that no optimizer holds follows any step."""
-        own = [key for key in state.owners.of_model(self.model_key) if key in state.stepped]
-        return reduce(either, [state.stepped[key] for key in own]) if own else True
+        own = [state.stepped[key] for key in state.owners.of_model(self.model_key) if key in state.stepped]
+        return reduce(either, own) if own else True
 
     def _averaged_where(self, due: Flag, slot: Any, state: TrainState) -> Any:
         """Return the averaged slot where due; a tensor computes both, so nothing may be overwritten then."""
@@ -145,7 +145,7 @@ class Average(Hook):
         """Move shadow and buffers, and count."""
         first, weight = self.copies(slot), self.weight(slot)
         move, seen = follow_ if donated else followed, where_finite if self.finite_only else as_they_are
-        weights, buffers = state.params[self.model_key], state.buffers.get(self.model_key, FrozenMap())
+        weights, buffers = state.params[self.model_key], state.buffers.get(self.model_key, EMPTY)
         moved = {
             "shadow": move(slot["shadow"], weights, weight, first, seen),
             "buffers": move(slot["buffers"], buffers, weight, first if self.use_buffers else True, seen),

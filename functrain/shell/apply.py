@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from functrain import _scaler
-from functrain._select import Number, beside
+from functrain._select import beside
 from functrain._state import EMPTY, TrainState
 from functrain._tree import FrozenMap
+from functrain.shell.grad_mode import grad_mode
 from functrain.shell.models import Models
 from functrain.shell.optimizers import Optimizers
 
@@ -95,9 +96,8 @@ class Applier:
 
     def backward(self, state: TrainState) -> None:
         """Run the one backward of a micro-batch, on the loss as the window and the scaler want it."""
-        window = state.window
-        with torch.enable_grad():  # the caller may have switched gradients off around the update
-            loss = _times(state.loss, window.weight) if window.weighted else _over(state.loss, window.divisor)
+        with grad_mode(enabled=True):  # the caller may have switched gradients off around the update
+            loss = _as_the_window_wants(state)
             if state.scaler:
                 loss = loss * state.scaler["scale"]
         loss.backward()  # pyright: ignore[reportUnknownMemberType] - torch leaves it unannotated
@@ -169,10 +169,9 @@ class Applier:
             self.scaler.update(new_scale=float(state.scaler["scale"]))
 
 
-def _times(loss: Tensor, weight: Number) -> Tensor:
-    return loss * beside(weight, loss)
-
-
-def _over(loss: Tensor, divisor: Number) -> Tensor:
-    """Divide by a divisor; not at all by the int 1, so that a window of one is bitwise the plain recipe."""
-    return loss if isinstance(divisor, int) and divisor == 1 else loss / divisor
+def _as_the_window_wants(state: TrainState) -> Tensor:
+    """Return the loss times its weight, or over the divisor; by 1 not at all: a window of one is the plain recipe."""
+    loss, window = state.loss, state.window
+    if window.weighted:
+        return loss * beside(window.weight, loss)
+    return loss if isinstance(window.divisor, int) and window.divisor == 1 else loss / window.divisor

@@ -34,8 +34,9 @@ def run_step(driver: Driver) -> None:
         driver.phase = Phase.BACKWARD  # gradients may be written from here on
         if driver.distributed is not None:
             driver.state = driver.distributed.ranks.with_whole_window(driver.state)
-        with torch.no_grad():
-            driver.state = driver.applier.write(_scaler.unscaled(driver.state))
+        if driver.state.scaler:
+            with torch.no_grad():
+                driver.state = driver.applier.write(_scaler.unscaled(driver.state))
     driver.fire(Stage.BEFORE_OPTIMIZER_STEP)
     empty = boundary and not driver.state.window.entered
     proceed = driver.fire(Stage.DO_OPTIMIZER_STEP, empty)

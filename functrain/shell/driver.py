@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Any
 
@@ -16,6 +16,7 @@ from functrain._tree import FrozenMap
 from functrain._wrapper import innermost
 from functrain.shell.apply import Applier
 from functrain.shell.distributed import Distributed
+from functrain.shell.grad_mode import UNCHANGED, grad_mode
 
 
 class Phase(Enum):
@@ -36,6 +37,7 @@ class Driver:
         self.distributed = distributed
         self._scan = pipeline.scan if distributed is None else distributed.agreement.scan
         self.pipeline, self.applier, self.state = pipeline, applier, state
+        self._claims = pipeline.claims
         self.phase = Phase.FORWARD
         self.accumulate = innermost(pipeline.member("accumulate"))
         self.precision = innermost(pipeline.member("precision"))
@@ -49,11 +51,11 @@ class Driver:
 
     def fire(self, stage: Stage, will_skip: Flag = False) -> Flag:  # noqa: FBT002 - the name of the contract
         """Run the fold of a stage on the state and return its verdict; without claimants it costs nothing."""
-        if not self.pipeline.claimants(stage):
-            return negate(will_skip)
         proceed = negate(will_skip)
+        if not self._claims[stage]:
+            return proceed
         # Hooks stay out of autocast, and out of the graph except where the loss is threaded.
-        with torch.set_grad_enabled(stage in WITH_GRAPH), self.outside_autocast():
+        with grad_mode(enabled=stage in WITH_GRAPH), self.outside_autocast():
             for self.state, proceed in self._scan(self.state, stage, will_skip):  # noqa: B007, B020 - kept on errors
                 pass
         self.state = self.applier.write(self.state)
@@ -65,8 +67,8 @@ class Driver:
             self.fire(Stage.AFTER_OPTIMIZER_STEP, will_skip)
             return
         failures: list[BaseException] = []
-        with torch.no_grad():
-            for member in self.pipeline.claimants(Stage.AFTER_OPTIMIZER_STEP):
+        with grad_mode(enabled=False):
+            for member in self._claims[Stage.AFTER_OPTIMIZER_STEP]:
                 try:
                     self.state, _ = self.pipeline.call(member, self.state, Stage.AFTER_OPTIMIZER_STEP, will_skip)
                 except BaseException as error:  # noqa: BLE001 - raised again after the others have been called
@@ -83,7 +85,7 @@ class Driver:
 
     def outside_autocast(self) -> AbstractContextManager[Any]:
         """Return a context without autocast; nothing where none is open."""
-        return torch.autocast(self.device_type(), enabled=False) if self.autocasting else nullcontext()
+        return torch.autocast(self.device_type(), enabled=False) if self.autocasting else UNCHANGED
 
     def device_type(self) -> str:
         """Return the type of the device that the models are on."""

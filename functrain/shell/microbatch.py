@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self
 
@@ -28,7 +28,7 @@ class MicroBatch:
     def __init__(self, driver: Driver, batch: Any, last: bool, admit: Callable[[MicroBatch], None]) -> None:
         """Keep what belongs to this micro-batch; ``admit`` is asked when it is entered."""
         self._driver, self._batch, self._last, self._admit = driver, batch, last, admit
-        self._autocast: AbstractContextManager[Any] = nullcontext()
+        self._autocast: AbstractContextManager[Any] | None = None
         self._buffers: Any = ()
         self.done = False
 
@@ -92,8 +92,9 @@ class MicroBatch:
 
     def _leave_autocast(self) -> None:
         self._driver.autocasting = False
-        opened, self._autocast = self._autocast, nullcontext()
-        opened.__exit__(None, None, None)
+        opened, self._autocast = self._autocast, None
+        if opened is not None:
+            opened.__exit__(None, None, None)
 
     def update(self, loss: Any, weight: Number | None, losses: Mapping[str, Tensor] | None) -> None:
         """Run everything from BEFORE_BACKWARD to the advanced clock.

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from functrain._foreach import locals_of
+from functrain._foreach import is_sharded, locals_of
 from functrain._frozen_map import FrozenMap, wrap
 from functrain.shell.names import is_shard, named_buffers, named_parameters
 
@@ -59,6 +59,7 @@ class Models:
         self._holders = {key: named_buffers(each) for key, each in self.modules.items()}
         self._shards: list[Any] = [part for each in self.modules.values() for part in each.modules() if is_shard(part)]
         self._all = [leaf for held in self.live.values() for leaf in held.values()]
+        self._has_shards = any(map(is_sharded, self._all))
         self.places = list(self._unique())
         self.unreached = self.places
         self.params, self._addresses = self._detached(), self._now()
@@ -78,7 +79,7 @@ class Models:
 
     def _now(self) -> list[int]:
         """Return where the parameters lie: a cast or a move of the module gives them other storage."""
-        return [*map(torch.Tensor.data_ptr, locals_of(self._all))]
+        return [*map(torch.Tensor.data_ptr, locals_of(self._all) if self._has_shards else self._all)]
 
     def _held(self) -> FrozenMap[Any]:
         """Return the buffers as the modules hold them now."""

@@ -93,21 +93,17 @@ class Shell:
             last: no micro-batch follows in this epoch, so that a partial window closes here.
 
         Raises:
-            RuntimeError: inside another batch, or inside :meth:`averaged`.
+            RuntimeError: when it is entered inside another batch, or inside :meth:`averaged`.
         """
-        self._refuse_nesting()
         return MicroBatch(self._driver, batch, last, self._admit)
 
     def _admit(self, batch: MicroBatch) -> None:
         """Take a batch that is being entered for the open one; it may have been made long before."""
-        self._refuse_nesting()
-        self._open = batch
-
-    def _refuse_nesting(self) -> None:
         self._refuse_inside_averages("shell.batch()")
         if self._open is not None and self._open.is_open:
             msg = "shell.batch() inside another batch(); leave the first one before the next forward"
             raise RuntimeError(msg)
+        self._open = batch
 
     def update(self, loss: Tensor, weight: Number | None = None, losses: Mapping[str, Tensor] | None = None) -> None:
         """Run backward, hooks, optimizers, schedulers and clock on the loss of this micro-batch.

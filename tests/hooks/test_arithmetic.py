@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from functrain._foreach import copy_, lerped, multiply_, scaled
-from functrain._gradients import total_norm
+from functrain._gradients import any_non_finite, total_norm
 from functrain._scaler import as_float32
 from functrain._state import TrainState
 from functrain.hooks.ring import filled, ring
@@ -72,3 +74,16 @@ def test_a_double_that_single_precision_does_not_hold() -> None:
     """Is infinite, as it is for a tensor."""
     assert as_float32(1e300) == float("inf")
     assert as_float32(torch.tensor(1e300, dtype=torch.float64)) == float("inf")
+
+
+MAGNITUDES = st.sampled_from([0.0, 1.0, -3e4, 1e19, -3e38, math.inf, -math.inf, math.nan])
+
+
+@given(numbers=st.lists(st.lists(MAGNITUDES, max_size=3), min_size=1, max_size=3), donated=st.booleans())
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.complex64])
+def test_only_what_is_not_finite_is_found(dtype: torch.dtype, numbers: list[list[float]], donated: bool) -> None:
+    """The quick look at the norm never errs: squares that overflow are finite, and an infinity of any sign is not."""
+    grads = {str(place): torch.tensor(each).to(dtype) for place, each in enumerate(numbers)}
+    expected = any(not bool(grad.isfinite().all()) for grad in grads.values())
+    state = TrainState(params={"main": grads}, grads={"main": grads}, donated=donated)
+    assert bool(any_non_finite(state)) is expected

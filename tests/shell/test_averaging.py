@@ -52,7 +52,7 @@ def test_nothing_that_writes_weights_is_allowed_inside(act: str) -> None:
     taken, saved, before = shell.snapshot(), shell.state_dict(), record(shell)
     acts: dict[str, Any] = {
         "update": lambda: shell.update(torch.ones((), requires_grad=True)),
-        "batch": shell.batch,
+        "batch": lambda: shell.batch().__enter__(),
         "flush": shell.flush,
         "restore": lambda: shell.restore(taken),
         "load_state_dict": lambda: shell.load_state_dict(saved),
