@@ -132,7 +132,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 def wrap(data: dict[Any, Any]) -> FrozenMap[Any]:
     """Make a FrozenMap of a dict that nobody else holds and whose values are frozen."""
-    new: FrozenMap[Any] = object.__new__(FrozenMap)
+    new: Any = object.__new__(FrozenMap)
     object.__setattr__(new, "_data", data)
     return new
 
