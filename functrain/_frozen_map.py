@@ -130,9 +130,12 @@ def _equal(a: Any, b: Any) -> bool:
     return (a.dtype, a.device, a.shape) == (b.dtype, b.device, b.shape) and torch.equal(a, b)
 
 
+_blank: Callable[[Any], Any] = object.__new__
+
+
 def wrap(data: dict[Any, Any]) -> FrozenMap[Any]:
     """Make a FrozenMap of a dict that nobody else holds and whose values are frozen."""
-    new: Any = object.__new__(FrozenMap)
+    new = _blank(FrozenMap)
     object.__setattr__(new, "_data", data)
     return new
 

@@ -238,3 +238,13 @@ def test_the_inner_hook_is_told_stage_and_skip(pred: Any) -> None:
 
     when(lambda _: pred, inner)(functrain.TrainState(), Stage.DO_OPTIMIZER_STEP, True)
     assert seen == [(Stage.DO_OPTIMIZER_STEP, True)]
+
+
+def test_what_a_restricted_hook_leaves_alone_is_the_same_object() -> None:
+    """Identity tells an interpreter that there is nothing to write, for parameters and for gradients."""
+    leaves = {"main": {"w": torch.ones(1), "b": torch.ones(1)}}
+    state = TrainState(params=leaves, grads=leaves)
+    silent = functrain.hook(stages=STEP, name="silent")(lambda state, _stage, _skip: (state, True, state.loss))
+    after = on("w", silent)(state, STEP, False).state
+    assert after.params is state.params
+    assert after.grads is state.grads

@@ -95,3 +95,13 @@ def test_staging_allocates_nothing_per_update() -> None:
         pairs.lerp_(0.5)
     events = recorded.profiler.kineto_results.events()  # type: ignore[union-attr]
     assert max((event.nbytes() for event in events if event.name() == "[memory]"), default=0) < 1 << 16
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_weight_that_is_a_tensor(dtype: torch.dtype) -> None:
+    """A 0-d double moves bitwise as the number does, staged or not."""
+    sources = _tensors([(3,), (2, 3)], dtype, 1)
+    found = [_tensors([(3,), (2, 3)], torch.float32, 2) for _ in range(2)]
+    for targets, weight in zip(found, (0.3, torch.tensor(0.3, dtype=torch.float64)), strict=True):
+        Pairs(targets, sources).lerp_(weight)
+    assert all(map(torch.equal, *found))

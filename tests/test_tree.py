@@ -18,7 +18,7 @@ from functrain import FrozenMap, Stage, TrainState
 from functrain._clock import Clock
 from functrain._frozen_map import thaw
 from functrain._owners import Owners
-from functrain._tree import leaves, map_leaves, paths, structure
+from functrain._tree import flattened, leaves, map_leaves, paths, structure
 from functrain._window import Window
 
 TEXT = st.text(st.sampled_from("ab.0'\"\\\n{é😀"), max_size=4) | st.text(
@@ -229,3 +229,12 @@ def test_equal_maps_hold_equal_tensors() -> None:
     assert one != 3
     assert nan == nan  # noqa: PLR0124 - the same object
     assert nan != FrozenMap({"a": torch.tensor([1.0, float("nan")])})
+
+
+@given(MAPS)
+def test_leaves_and_structure_at_once(tree: FrozenMap[Any]) -> None:
+    """What is flattened is what leaves and structure are one by one, for a state as well."""
+    for each in (tree, filled_state()):
+        found, spec = flattened(each)
+        assert spec == structure(each)
+        assert all(one is other for one, other in zip(found, leaves(each), strict=True))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from functrain._foreach import copy_, lerped, multiply_, scaled
 from functrain._gradients import any_non_finite, total_norm
+from functrain._owners import Owners
 from functrain._scaler import as_float32
 from functrain._state import TrainState
 from functrain.hooks.ring import filled, ring
@@ -87,3 +88,16 @@ def test_only_what_is_not_finite_is_found(dtype: torch.dtype, numbers: list[list
     expected = any(not bool(grad.isfinite().all()) for grad in grads.values())
     state = TrainState(params={"main": grads}, grads={"main": grads}, donated=donated)
     assert bool(any_non_finite(state)) is expected
+
+
+def test_an_optimizer_that_overflowed_has_been_judged() -> None:
+    """Its infinities are no longer looked at; those of another one are."""
+    grads = {"a": {"w": torch.tensor([math.inf])}, "b": {"w": torch.ones(1)}}
+    state = TrainState(
+        params=grads,
+        grads=grads,
+        owners=Owners({key: [(key, "w")] for key in grads}),
+        scaler={"scale": 1.0, "growth_tracker": 0, "found_inf": {"a": True, "b": False}},
+    )
+    assert not any_non_finite(state)
+    assert bool(any_non_finite(state.replace(grads=grads | {"b": {"w": torch.tensor([math.nan])}})))

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from functrain import Accumulate, ClipAdaptive, ClipPercentile, ClipZScore, Shell, SkipNonFinite
+from functrain.hooks.clip_adaptive import unit_clipped
 from tests.scalars import Weight, applied, run, sgd_shell
 
 INF = float("inf")
@@ -140,3 +141,12 @@ def test_b12_b13_rejected_norms_teach_nothing(clip: Any) -> None:
     kept = [name for name in slot if name != "norm"]
     assert slot["seen"] == 2
     assert {name: str(new[name]) for name in kept} == {name: str(slot[name]) for name in kept}
+
+
+def test_b11_in_both_kinds_of_numbers() -> None:
+    """Ratio and eps as 0-d doubles clip bitwise as Python's numbers do, in the dtype of the gradient."""
+    grad, weight = torch.tensor([[6.0, 8.0], [1.0, 0.0]]), torch.tensor([[3.0, 4.0], [0.0, 0.0]])
+    numbers = [torch.tensor(each, dtype=torch.float64) for each in (0.1, 1e-3)]
+    found = unit_clipped(grad, weight, numbers[0], numbers[1])
+    assert found.dtype is torch.float32
+    assert torch.equal(found, unit_clipped(grad, weight, 0.1, 1e-3))

@@ -10,7 +10,20 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from functrain import GATED_STAGES, ClipNorm, FrozenMap, Owners, SkipNonFinite, Stage, TrainState, every, named
+from functrain import (
+    GATED_STAGES,
+    ClipNorm,
+    FrozenMap,
+    Outcome,
+    Owners,
+    SkipNonFinite,
+    SkipSpikes,
+    Stage,
+    TrainState,
+    every,
+    hook,
+    named,
+)
 from functrain._foreach import local, multiply_, scaled, whole
 from functrain._gradients import any_non_finite, limited, total_norm
 
@@ -96,3 +109,36 @@ def test_which_verdicts_may_differ(stage: Stage, wrap: Any) -> None:
     for drop, own in ((True, Stage.DO_BACKWARD), (False, Stage.DO_OPTIMIZER_STEP)):
         assert wrap(SkipNonFinite(drop=drop)).may_differ(stage) is (stage is own)
     assert not wrap(ClipNorm(max_norm=1.0)).may_differ(stage)
+
+
+@pytest.mark.parametrize("default", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
+def test_the_dtype_of_a_norm(mesh: Any, dtype: torch.dtype, default: torch.dtype) -> None:
+    """Is that of the gradients' real parts, whatever is the default, also of devices; of none at all float32."""
+    cut = sharded(mesh)
+    state = state_of(NUMBERS, lambda tensor: cut(tensor.to(dtype)))
+    torch.set_default_dtype(default)
+    try:
+        with torch.device("meta"):
+            found, none = total_norm(state), total_norm(state.replace(grads={key: {} for key in NUMBERS}))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert (found.dtype, none.dtype) == (torch.empty(0, dtype=dtype).real.dtype, torch.float32)
+    assert (found.device.type, none.device.type) == ("cpu", "cpu")
+
+
+def test_what_may_differ_by_default() -> None:
+    """A verdict of one rank alone: at the backward only of what may drop, elsewhere wherever it is called."""
+
+    def judge(state: TrainState, _stage: Stage, _skip: Any) -> Outcome:
+        return Outcome(state, True, state.loss)
+
+    stages = {Stage.DO_BACKWARD, Stage.DO_OPTIMIZER_STEP}
+    for alone in (False, True):
+        member = hook(stages=stages, rank_local=alone)(judge)
+        assert member.may_differ(Stage.DO_BACKWARD) is (alone and member.may_drop)
+        assert member.may_differ(Stage.DO_OPTIMIZER_STEP) is alone
+        assert not member.may_differ(Stage.BEFORE_BATCH)
+    for drop in (False, True):
+        spikes = SkipSpikes(drop=drop)
+        assert [spikes.may_differ(stage) for stage in (Stage.DO_BACKWARD, Stage.DO_OPTIMIZER_STEP)] == [drop, False]

@@ -52,12 +52,13 @@ def published_elsewhere() -> TrainState:
         (lambda: _like(FrozenMap({"w": elsewhere(1)}), {"w": torch.ones(1).double()})["w"], torch.float32),
         (lambda: led(FrozenMap({"w": elsewhere(1)}), FrozenMap({"w": torch.ones(1).double()}))["w"], torch.float32),
         (lambda: converted(elsewhere(), 1.0, "slot"), torch.float32),
+        (lambda: converted(elsewhere(2), torch.ones(2).double(), "slot"), torch.float32),
         (lambda: BestAverage()._score({"total_loss": torch.tensor(1.0)}, elsewhere().double()), torch.float64),
         (lambda: _norm(published_elsewhere()), torch.float32),
     ],
     ids=[
         *("float", "int", "beside", "maximum", "minimum", "lerp", "scaled", "number", "limit", "flag", "copy"),
-        *("stored", "led", "converted", "score", "norm"),
+        *("stored", "led", "converted", "moved", "score", "norm"),
     ],
 )
 def test_it_goes_where_the_other_is(found: Any, dtype: torch.dtype) -> None:
@@ -96,3 +97,11 @@ def test_a_shadow_visits_the_weights_elsewhere(move: Any) -> None:
         move(Visits([shadow], [torch.empty(2, device="cuda")], seen))
         assert (shadow.device.type, shadow._version) == ("cpu", before + 1)
     assert [each.type for each in met] == ["cuda", "cuda"]
+
+
+def test_the_best_average_is_kept_where_it_was_asked_for() -> None:
+    """On the CPU, or with the model."""
+    with FakeTensorMode():
+        held = FrozenMap({"w": torch.empty(2, device="cuda")})
+        kept = {where: BestAverage(keep_on=where)._placed(held)["w"].device.type for where in ("cpu", "model")}
+    assert kept == {"cpu": "cpu", "model": "cuda"}

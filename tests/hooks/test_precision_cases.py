@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 from torch.optim.lr_scheduler import StepLR
 
 from functrain import EMA, Accumulate, ClipNorm, MixedPrecision, SkipLimitError, Stage, prioritized
@@ -143,3 +144,11 @@ def test_c08_an_impossible_scale_is_judged_after_unscaling(scale: float) -> None
     assert 1.0 <= shell.state.scaler["scale"] <= 2.0**24
     step(shell, 0.5)
     assert applied(shell) == -0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_validation_runs_in_the_same_precision(dtype: torch.dtype) -> None:
+    """The autocast for inference has the dtype of the hook, also where it is not the default of the device."""
+    with MixedPrecision(precision=dtype).inference_autocast(torch.device("cpu")):
+        assert torch.get_autocast_dtype("cpu") is dtype
+        assert torch.is_autocast_enabled("cpu")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from functrain import FixedLimit, SkipSpikes, Stage, TrainState
+from functrain import Accumulate, FixedLimit, SkipSpikes, Stage, TrainState
 from functrain._collectives import gathering
 
 
@@ -39,3 +39,28 @@ def test_only_what_drops_vetoes_the_backward(drop: bool) -> None:
     outcome = hook(state.replace(hooks={hook.name: hook.init(state)}), Stage.DO_BACKWARD, False)
     assert bool(outcome.proceed) is not drop
     assert int(outcome.state.hooks[hook.name]["count"]) == (0 if drop else 1)
+
+
+@pytest.mark.parametrize(("other", "unit"), [(3.0, 8.0), (1000.0, 1024.0)])
+def test_weights_have_one_unit_on_all_ranks(other: float, unit: float) -> None:
+    """With a loss scale: the power of two at the largest first weight of any rank; a number, as in one process."""
+    hook = Accumulate(every=2)
+    state = TrainState(world=2, scaler={"scale": 4.0, "growth_tracker": 0, "found_inf": {}})
+    state = state.replace(hooks={hook.name: hook.init(state)}, window=state.window.weighed(7.0))
+    with gathering(lambda value: torch.stack([value, torch.tensor(other, dtype=value.dtype)])):
+        after = hook(state, Stage.DO_BACKWARD, False).state
+    assert after.hooks[hook.name]["unit"] == unit
+    assert (after.window.weight, type(after.window.weight)) == (7.0 / unit, float)
+
+
+def test_alone_nobody_is_asked() -> None:
+    """In a run of one process nothing is gathered."""
+
+    def refuse(_: torch.Tensor) -> torch.Tensor:
+        pytest.fail("asked other ranks")
+
+    hook = Accumulate(every=2)
+    state = TrainState(scaler={"scale": 4.0, "growth_tracker": 0, "found_inf": {}})
+    state = state.replace(hooks={hook.name: hook.init(state)}, window=state.window.weighed(7.0))
+    with gathering(refuse):
+        assert hook(state, Stage.DO_BACKWARD, False).state.window.weight == 7.0 / 8.0
