@@ -39,16 +39,18 @@ class Clock(_tree.Record):
 
     def updated(self, boundary: Flag, stepped: _tree.FrozenMap[Flag], ran: Flag) -> Clock:
         """Return the clock after an update: a step, a skip, or, inside a window, neither."""
+        steps = wrap({key: count + stepped[key] for key, count in self.optimizer_steps.items()})
+        if ran is True:
+            return self.replace(step=self.step + 1, consecutive_skips=0, skipping_since=-1, optimizer_steps=steps)
         skip = both(boundary, negate(ran))
         started = both(skip, equal(self.consecutive_skips, 0))
         since = select(started, lambda: self.batch, lambda: self.skipping_since)
-        steps = {key: count + stepped[key] for key, count in self.optimizer_steps.items()}
         return self.replace(
             step=self.step + ran,
             skipped=self.skipped + skip,
             consecutive_skips=select(ran, lambda: 0, lambda: self.consecutive_skips + skip),
             skipping_since=select(ran, lambda: -1, lambda: since),
-            optimizer_steps=wrap(steps),
+            optimizer_steps=steps,
         )
 
     def presented(self) -> Clock:

@@ -14,7 +14,7 @@ from functrain._hook import Hook, Outcome
 from functrain._limits import limits_of
 from functrain._select import Flag, both, negate
 from functrain._stage import GATED_STAGES, Stage
-from functrain._state import TrainState, nothing
+from functrain._state import EMPTY, TrainState, nothing
 from functrain._tree import FrozenMap
 from functrain._verdict import checked_loss, checked_outcome
 
@@ -80,10 +80,12 @@ class Pipeline(Hook):
         except BaseException as error:
             error.add_note(f"raised by hook {member.name!r} at {stage.name}")
             raise
+        if stage not in GATED_STAGES:
+            return after, proceed
         if stage is Stage.DO_BACKWARD and not loss is after.loss is state.loss:
             threaded = checked_loss(loss, member.name, stage)
             after = after if threaded is after.loss else after.replace(loss=threaded)
-        return (_with_veto(after, stage, member, proceed) if stage in GATED_STAGES else after), proceed
+        return _with_veto(after, stage, member.name, negate(proceed)), proceed
 
     def notice(self, occasion: Occasion, state: TrainState, take: Callable[[], Any] | None = None) -> None:
         """Hear from the interpreter where it is in the run; nobody listens here, a traced pipeline does.
@@ -161,13 +163,12 @@ class Pipeline(Hook):
         return pipeline(self).html()
 
 
-def _with_veto(state: TrainState, stage: Stage, member: Hook, proceed: Flag) -> TrainState:
+def _with_veto(state: TrainState, stage: Stage, name: str, veto: Flag) -> TrainState:
     """Record a veto under stage and name; the usual case, nothing changed, costs a look-up."""
-    veto = negate(proceed)
-    here = state.vetoes.get(stage)
-    if here is not None and here.get(member.name) is veto:
+    here = state.vetoes.get(stage, EMPTY)
+    if here.get(name) is veto:
         return state
-    return state.replace(vetoes=state.vetoes | {stage: (here or FrozenMap()) | {member.name: veto}})
+    return state.replace(vetoes=state.vetoes | {stage: here | {name: veto}})
 
 
 def fold(*hooks: Any) -> Pipeline:

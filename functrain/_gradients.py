@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from functrain import _foreach, _shards
-from functrain._select import Flag, Number, both, either, is_finite, is_free, negate, peek, select
+from functrain._select import Flag, Number, both, either, is_finite, is_free, is_nan, negate, peek, select
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
 
@@ -193,7 +193,7 @@ def measured(state: TrainState, norm: Tensor, limit: Number, will_skip: Flag) ->
     """
     old = state.metrics.get("grad_norm")
     known = norm if old is None else old
-    first = both(negate(will_skip), peek(known.isnan()))
+    first = both(negate(will_skip), is_nan(known))
     if first is False and old is not None:
         return state
     found = {"grad_norm": norm, "grad_limit": _on_device(limit, norm)}

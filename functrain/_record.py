@@ -27,13 +27,14 @@ class Record:
         Raises:
             TypeError: a name that is no field.
         """
-        new = object.__new__(type(self))
-        held = new.__dict__
-        held.update(self.__dict__)
         for name, value in changes.items():
-            held[name] = freeze(value) if type(value) is dict else value
+            if type(value) is dict:
+                changes[name] = freeze(value)
+        held = self.__dict__ | changes
         if len(held) != len(self.__dict__):
             raise TypeError(_unknown_fields(self, changes))
+        new = object.__new__(type(self))
+        object.__setattr__(new, "__dict__", held)
         return new
 
     def changed(self, **changes: Any) -> Self:

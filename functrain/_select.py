@@ -115,6 +115,15 @@ def is_finite(number: Tensor) -> Flag:
     return math.isfinite(number.item()) if is_free(number) else number.isfinite()
 
 
+def is_nan(number: Tensor) -> Flag:
+    """Tell whether a 0-d tensor is NaN: as a bool where reading it is free, else without a sync.
+
+    >>> is_nan(torch.tensor(float("nan")))
+    True
+    """
+    return math.isnan(number.item()) if is_free(number) else number.isnan()
+
+
 def is_free(tensor: Tensor) -> bool:
     """Tell whether reading a number off a tensor costs next to nothing: on the CPU, outside any trace.
 

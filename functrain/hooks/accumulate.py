@@ -99,11 +99,10 @@ class Accumulate(Hook):
 
     def _weigh(self, state: TrainState) -> TrainState:
         """Divide a weight by a fixed power of two near the first one: times a loss scale it would overflow."""
-        window, slot = state.window, state.hooks[self.name]
-        if window.weighted is False:
+        window = state.window
+        if window.weighted is False or not state.scaler:
             return state
-        if not state.scaler:
-            return state
+        slot = state.hooks[self.name]
         unit = select(_positive(slot["unit"]), lambda: slot["unit"], lambda: power_of_two(_largest(state)))
         weight = select(window.weighted, lambda: window.weight / unit, lambda: window.weight)
         unit = select(window.weighted, lambda: unit, lambda: slot["unit"])

@@ -146,9 +146,9 @@ class Average(Hook):
         first, weight = self.copies(slot), self.weight(slot)
         move, seen = follow_ if donated else followed, where_finite if self.finite_only else as_they_are
         weights, buffers = state.params[self.model_key], state.buffers.get(self.model_key, EMPTY)
-        moved = {
+        moved: dict[str, Any] = {
             "shadow": move(slot["shadow"], weights, weight, first, seen),
             "buffers": move(slot["buffers"], buffers, weight, first if self.use_buffers else True, seen),
         }
-        counts = {name: slot[name] + 1 for name in ("n_averaged", "num_updates")}
-        return slot | {**moved, **self.remembered(slot), **counts}
+        moved["n_averaged"], moved["num_updates"] = slot["n_averaged"] + 1, slot["num_updates"] + 1
+        return slot | (moved | self.remembered(slot))

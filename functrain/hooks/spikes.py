@@ -11,7 +11,7 @@ from torch import Tensor
 from functrain._collectives import gathered
 from functrain._gradients import total_norm
 from functrain._hook import Hook, Name, Names, Outcome, Stages
-from functrain._select import Flag, both, either, negate, peek, select
+from functrain._select import Flag, both, either, is_nan, negate, select
 from functrain._stage import Stage
 from functrain._state import TrainState
 from functrain._tree import FrozenMap
@@ -155,7 +155,7 @@ def _norm(state: TrainState) -> Tensor:
     if published is None:
         return total_norm(state)
     return select(
-        peek(published.isnan()),
+        is_nan(published),
         lambda: total_norm(state).to(published.device, torch.float32),
         lambda: published,
     )

@@ -36,7 +36,7 @@ class Averages:
     @property
     def active(self) -> bool:
         """Whether a model holds averaged weights at the moment."""
-        return bool(self._shown)
+        return bool(self._shown.entered)
 
     def hook(self, name: str) -> Average:
         """Return an average of the pipeline by name.

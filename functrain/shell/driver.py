@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
 from typing import Any
 
@@ -16,7 +17,7 @@ from functrain._tree import FrozenMap
 from functrain._wrapper import innermost
 from functrain.shell.apply import Applier
 from functrain.shell.distributed import Distributed
-from functrain.shell.grad_mode import UNCHANGED, grad_mode
+from functrain.shell.grad_mode import grad_mode
 
 
 class Phase(Enum):
@@ -55,7 +56,7 @@ class Driver:
         if not self._claims[stage]:
             return proceed
         # Hooks stay out of autocast, and out of the graph except where the loss is threaded.
-        with grad_mode(enabled=stage in WITH_GRAPH), self.outside_autocast():
+        with self._surroundings(recording=stage in WITH_GRAPH):
             for self.state, proceed in self._scan(self.state, stage, will_skip):  # noqa: B007, B020 - kept on errors
                 pass
         self.state = self.applier.write(self.state)
@@ -83,9 +84,14 @@ class Driver:
         """Let the state show the numbers that the optimizers hold now, after somebody has loaded others into them."""
         self.state = self.state.replace(hyper=self.applier.optimizers.hyper())
 
-    def outside_autocast(self) -> AbstractContextManager[Any]:
-        """Return a context without autocast; nothing where none is open."""
-        return torch.autocast(self.device_type(), enabled=False) if self.autocasting else UNCHANGED
+    def _surroundings(self, *, recording: bool) -> AbstractContextManager[Any]:
+        """Return the context in which hooks run: without autocast, and with or without a graph."""
+        return self._outside_autocast(recording) if self.autocasting else grad_mode(enabled=recording)
+
+    @contextmanager
+    def _outside_autocast(self, recording: bool) -> Generator[None]:
+        with grad_mode(enabled=recording), torch.autocast(self.device_type(), enabled=False):
+            yield
 
     def device_type(self) -> str:
         """Return the type of the device that the models are on."""

@@ -121,7 +121,9 @@ class MicroBatch:
         """Backward, step, clock."""
         driver = self._driver
         state = driver.applier.with_buffers(driver.state)
-        driver.state = state.replace(loss=loss, raw_loss=loss, window=weighed_window(driver, weight))
+        window, seen = weighed_window(driver, weight), driver.pipeline.claimants(Stage.BEFORE_BACKWARD)
+        params = state.params if seen else driver.applier.models.live
+        driver.state = state.replace(loss=loss, raw_loss=loss, window=window, params=params)
         driver.fire(Stage.BEFORE_BACKWARD)
         self._backward()
         if losses:
@@ -134,7 +136,7 @@ class MicroBatch:
     def _backward(self) -> None:
         """Fold the loss, then run the one backward unless a hook drops the micro-batch."""
         driver = self._driver
-        before = driver.state = driver.state.replace(params=driver.applier.models.live)
+        before = driver.state = driver.state.changed(params=driver.applier.models.live)
         proceed = driver.fire(Stage.DO_BACKWARD)
         driver.state, enters = resolved(driver.state, Stage.DO_BACKWARD, proceed)
         if enters:

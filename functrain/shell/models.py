@@ -57,6 +57,7 @@ class Models:
         self.modules = keyed(given, nn.Module, "models")
         self.live: FrozenMap[Any] = FrozenMap({key: named_parameters(each) for key, each in self.modules.items()})
         self._holders = {key: named_buffers(each) for key, each in self.modules.items()}
+        self._buffer_places = [(k, name, *held) for k, each in self._holders.items() for name, held in each.items()]
         self._shards: list[Any] = [part for each in self.modules.values() for part in each.modules() if is_shard(part)]
         self._all = [leaf for held in self.live.values() for leaf in held.values()]
         self._has_shards = any(map(is_sharded, self._all))
@@ -99,11 +100,10 @@ class Models:
 
     def refresh_buffers(self) -> None:
         """Follow replaced buffers; without any, the mapping stays the same object."""
-        if any(at[own] is not self.buffers[key][name] for key, name, at, own in self._buffer_places()):
-            self.buffers = self._held()
-
-    def _buffer_places(self) -> Iterable[tuple[str, str, dict[str, Any], str]]:
-        return ((key, name, at, own) for key, held in self._holders.items() for name, (at, own) in held.items())
+        for key, name, at, own in self._buffer_places:
+            if at[own] is not self.buffers[key][name]:
+                self.buffers = self._held()
+                return
 
     def param_places(self, key: str) -> dict[str, Place]:
         """Return the place of each parameter of a model, by name."""
@@ -131,7 +131,7 @@ class Models:
 
     def saved_buffers(self, model: str | None = None) -> list[SavedBuffer]:
         """Return the buffers, of one model or of all, and copies of them, for :meth:`restore_buffers`."""
-        places = (place for place in self._buffer_places() if model in (None, place[0]))
+        places = (place for place in self._buffer_places if model in (None, place[0]))
         return [(at, own, at[own], at[own].clone()) for _, _, at, own in places]
 
     @staticmethod

@@ -19,7 +19,7 @@ from functrain.shell.models import Models, Place, SavedBuffer
 class Shown:
     """Averages lie over the raw values in the order in which they were entered, whatever the order they are left in.
 
-    Raw values are kept by the tensor that they belong to: two models may share a part.
+    Raw values are kept by the tensor that they belong to: two models may share a part. ``entered`` is what is shown.
     """
 
     def __init__(self, models: Models) -> None:
@@ -27,11 +27,7 @@ class Shown:
         self._models = models
         self._params: dict[Place, Tensor] = {}
         self._buffers: dict[Place, SavedBuffer] = {}
-        self._entered: dict[object, tuple[str, Any]] = {}
-
-    def __bool__(self) -> bool:
-        """Tell whether a model holds averaged values at the moment."""
-        return bool(self._entered)
+        self.entered: dict[object, tuple[str, Any]] = {}
 
     @contextmanager
     def showing(self, key: str, slot: Any, settle: Callable[[], None] | None = None) -> Generator[None]:
@@ -41,15 +37,15 @@ class Shown:
         """
         token, interrupt = object(), None
         try:
-            self._entered[token] = (key, slot)
+            self.entered[token] = (key, slot)
             self._keep(key, slot)
             self._write(key, slot["shadow"], slot["buffers"])
             if settle is not None:
                 settle()
-                self._entered[token] = (key, {"shadow": slot["shadow"], "buffers": self._copied_buffers(key)})
+                self.entered[token] = (key, {"shadow": slot["shadow"], "buffers": self._copied_buffers(key)})
             yield
         finally:
-            while token in self._entered:  # half of a model must not stay averaged: an interrupt waits for the rest
+            while token in self.entered:  # half of a model must not stay averaged: an interrupt waits for the rest
                 try:
                     self._uncover(token, key)
                 except KeyboardInterrupt as error:
@@ -74,14 +70,14 @@ class Shown:
         """Write the raw values back, then what is still shown; done twice it does no more than done once."""
         here = self._places(key)
         self._write_raw(key)
-        left = [(at, slot, self._places(at)) for each, (at, slot) in self._entered.items() if each is not token]
+        left = [(at, slot, self._places(at)) for each, (at, slot) in self.entered.items() if each is not token]
         for at, slot, places in left:
             if places & here:
                 self._write(at, slot["shadow"], slot["buffers"])
         covered = set[Place]().union(*(places for _, _, places in left))
         self._params = {place: value for place, value in self._params.items() if place in covered}
         self._buffers = {place: value for place, value in self._buffers.items() if place in covered}
-        del self._entered[token]
+        del self.entered[token]
 
     def _write_raw(self, key: str) -> None:
         """Write the raw values back, buffers that a forward has replaced too, wherever the model has moved to."""
@@ -124,7 +120,7 @@ class Shown:
 
     def raw(self, state: TrainState) -> TrainState:
         """Return the state as it is without anything shown: what a checkpoint taken inside must hold."""
-        if not self._entered:
+        if not self.entered:
             return state
         params = {key: held | _like(held, self._raw_params(key)) for key, held in state.params.items()}
         buffers = {key: held | _like(held, self._raw_buffers(key)) for key, held in state.buffers.items()}
