@@ -165,6 +165,14 @@ class SweepTable:
         """Return the table as text."""
         return self.to_text()
 
+    def _repr_html_(self) -> str:
+        """Show the table in a notebook."""
+        from functrain.show.node import Grid
+        from functrain.show.view import View
+
+        rows = tuple(tuple(map(shown, row.values())) for row in self.rows)
+        return View(Grid(tuple(self.rows[0]), rows)).html()
+
     def __repr__(self) -> str:
         """Show sizes: printing must not fill a screen."""
         return f"SweepTable({len(self)} lanes, {sum(self.column('dead'))} dead, columns={list(self.rows[0])})"

@@ -54,7 +54,9 @@ def copied(tree: Any) -> Any:
 
 
 def _copied_leaf(leaf: Any) -> Any:
-    return leaf.detach().clone() if isinstance(leaf, Tensor) else leaf
+    if isinstance(leaf, Tensor):
+        return leaf.detach().clone()
+    return copy.copy(leaf) if hasattr(leaf, "__array__") else leaf  # an array of numpy in a batch is written into, too
 
 
 def snapshot(driver: Driver, averages: Averages) -> Snapshot:

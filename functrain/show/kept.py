@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from importlib import import_module
 from typing import Any, cast
 
@@ -11,12 +12,16 @@ _functorch: Any = import_module("torch._C._functorch")  # nobody has annotated i
 
 
 def kept(value: Any) -> Any:
-    """Return a copy of a tensor, taken out of ``torch.func.grad``; anything else as it is. Waits for no device.
+    """Return a copy of a tensor, taken out of ``torch.func.grad``, or of an array; anything else as it is.
+
+    Waits for no device.
 
     >>> kept(3)
     3
     """
-    return plain(value.detach().clone()) if isinstance(value, Tensor) else value
+    if isinstance(value, Tensor):
+        return plain(value.detach().clone())
+    return copy.copy(value) if hasattr(value, "__array__") else value
 
 
 def plain(value: Any) -> Any:

@@ -14,6 +14,7 @@ from functrain import Accumulate, SkipNonFinite, pure
 from functrain.pure import table as tables
 from functrain.pure.heat_map import draw
 from tests.pure.sweeping import swept, tiny
+from tests.show.reading import parsed
 
 NAN = float("nan")
 OVER = pure.grid({"lr": [0.1, 0.2, 1e200], "seed": [0, 1]})
@@ -123,6 +124,14 @@ def test_a_console_of_rich_shows_it(table: pure.SweepTable) -> None:
 def test_its_repr_is_one_line(table: pure.SweepTable) -> None:
     """Sizes only."""
     assert repr(table).startswith("SweepTable(6 lanes, 2 dead, columns=['lane', 'lr', 'seed', 'loss'")
+
+
+def test_a_notebook_shows_it(table: pure.SweepTable) -> None:
+    """As a table with the cells of the text, well formed and without a script."""
+    page = parsed(table._repr_html_())
+    assert "<table>" in table._repr_html_()
+    assert page is not None
+    assert all(f">{shown}<" in table._repr_html_() for shown in map(tables.shown, table.rows[0].values()))
 
 
 def test_a_heat_map_averages_and_crosses_out(table: pure.SweepTable, tmp_path: Path) -> None:

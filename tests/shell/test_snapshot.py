@@ -7,6 +7,7 @@ import pickle
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from functrain import EMA, Accumulate, Pipeline, SkipNonFinite
+from functrain.show.kept import kept
 from tests.scalars import Weight, applied, sgd_shell, step
 from tests.scalars import run as feed
 from tests.scripted import half
@@ -173,3 +175,15 @@ def test_a_changed_slot_survives() -> None:
     second.load_state_dict(through_a_file(first.state_dict()))
     feed(second, [-1.0])
     assert second.averaged_module().w.item() == 1.5
+
+
+def test_arrays_of_numpy_are_copied() -> None:
+    """A batch of arrays, which loaders like to reuse, stays in the snapshot as it was; so do a validation's."""
+    array = np.ones(2)
+    shell = sgd_shell(model := Weight(), EMA())
+    with shell.batch({"x": array}):
+        taken = shell.snapshot()
+        array[:] = 7.0
+        shell.update(model.w.sum())
+    assert taken.state.batch["x"].tolist() == [1.0, 1.0]
+    assert kept(array) is not array
