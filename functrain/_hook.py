@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, TypeAlias
+from typing import Annotated, Any, NamedTuple, Self, TypeAlias
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    ModelWrapValidatorHandler,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, model_validator
 from torch import Tensor
 
-from functrain._options import explained, refuse_positional, signature_of
+from functrain._configuration import Configuration
 from functrain._select import Flag
 from functrain._stage import UPDATE_STAGES, Stage
 from functrain._state import FIELDS, TrainState
@@ -66,7 +58,7 @@ Names = Annotated[frozenset[str], BeforeValidator(_as_set)]
 Writes = Annotated[frozenset[str], BeforeValidator(_as_set), AfterValidator(_known_fields)]
 
 
-class Hook(BaseModel):
+class Hook(Configuration):
     """The identity: subclasses override :meth:`update` to map ``(state, stage, will_skip)`` to an :class:`Outcome`.
 
     Configuration is data: frozen, compared by value, printable, picklable. What changes lives in the slot,
@@ -101,9 +93,7 @@ class Hook(BaseModel):
     tensor(6.)
     """
 
-    model_config = ConfigDict(
-        frozen=True, strict=True, extra="forbid", arbitrary_types_allowed=True, validate_default=False
-    )
+    model_config = ConfigDict(arbitrary_types_allowed=True, validate_default=False)
 
     priority: int = 50
     name: Name = ""
@@ -113,28 +103,6 @@ class Hook(BaseModel):
     reads: Names = frozenset()
     exclusive: str | None = None
     rank_local: bool = False
-
-    if not TYPE_CHECKING:  # which reads the fields
-
-        def __init__(self, *positional: Any, **options: Any) -> None:
-            """Take options by name."""
-            refuse_positional(type(self), positional)
-            super().__init__(**options)
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Give a class the signature that its reader wants, without the checks of each option."""
-        super().__pydantic_init_subclass__(**kwargs)
-        cls.__signature__ = signature_of(cls)
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _known(cls, given: Any, make: ModelWrapValidatorHandler[Self]) -> Self:
-        """Say of a misspelt option which there are."""
-        try:
-            return make(given)
-        except ValidationError as error:
-            raise explained(cls, error) from None
 
     @model_validator(mode="after")
     def _named(self) -> Self:
@@ -205,6 +173,3 @@ class Hook(BaseModel):
         for name, value in super().__repr_args__():
             if name is not None and value != defaults.get(name) and (name != "name" or value != self.default_name()):
                 yield name, value
-
-
-Hook.__signature__ = signature_of(Hook)

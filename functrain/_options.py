@@ -9,6 +9,7 @@ from types import UnionType
 from typing import Annotated, Any, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 COMMON = ("name", "priority", "stages", "writes", "publishes", "reads", "exclusive", "rank_local")
@@ -23,18 +24,23 @@ def signature_of(kind: type[BaseModel]) -> Signature:
     >>> print(signature_of(Half))
     (*, factor: float = 0.5)
     """
-    return Signature([_parameter(name, kind) for name in options_of(kind)])
+    return Signature([_parameter(name, field) for name, field in _fields_by_option(kind).items()])
 
 
 def options_of(kind: type[BaseModel]) -> list[str]:
-    """Return the names of all options, those of the class itself first, those of every hook last."""
-    declared = [name for each in kind.__mro__ for name in vars(each).get("__annotations__", ())]
-    names = [name for name in dict.fromkeys(declared) if name in kind.model_fields]
-    return [each for each in names if each not in COMMON] + [each for each in COMMON if each in names]
+    """Return the names of all options as they are given, those of the class first, those of every hook last."""
+    return [*_fields_by_option(kind)]
 
 
-def _parameter(name: str, kind: type[BaseModel]) -> Parameter:
-    field = kind.model_fields[name]
+def _fields_by_option(kind: type[BaseModel]) -> dict[str, FieldInfo]:
+    fields = kind.model_fields
+    declared = dict.fromkeys(name for each in kind.__mro__ for name in vars(each).get("__annotations__", ()))
+    names = [name for name in declared if name in fields]
+    ordered = [each for each in names if each not in COMMON] + [each for each in COMMON if each in names]
+    return {fields[name].alias or name: fields[name] for name in ordered}
+
+
+def _parameter(name: str, field: FieldInfo) -> Parameter:
     default = Parameter.empty if field.is_required() else field.get_default(call_default_factory=True)
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=_plain(field.annotation))
 
@@ -54,11 +60,13 @@ def refuse_positional(kind: type[BaseModel], values: Iterable[Any]) -> None:
     Raises:
         TypeError: there are some; says what to write.
     """
-    if given := list(values):
-        first = options_of(kind)[0]
+    given, names = list(values), options_of(kind)
+    if given and not names:
+        raise TypeError(f"{kind.__name__} takes no options; write {kind.__name__}()")
+    if given:
         msg = (
-            f"{kind.__name__} takes its options by name: write {kind.__name__}({first}={given[0]!r}), "
-            f"if that is what you mean; there are {_listed(kind)}"
+            f"{kind.__name__} takes its options by name: write {kind.__name__}({names[0]}={given[0]!r}), "
+            f"if that is what you mean; {_listed(kind)}"
         )
         raise TypeError(msg)
 
@@ -73,12 +81,12 @@ def _explained(kind: type[BaseModel], found: ErrorDetails) -> InitErrorDetails:
     """Return one error as it was, or, of an unknown option, with what to write instead."""
     details = InitErrorDetails(type=found["type"], loc=found["loc"], input=found["input"], ctx=found.get("ctx", {}))
     if found["type"] == "extra_forbidden" and len(found["loc"]) == 1:
-        near = get_close_matches(str(found["loc"][0]), list(kind.model_fields))
+        near = get_close_matches(str(found["loc"][0]), options_of(kind))
         hint = f"did you mean {near[0]!r}? " if near else ""
-        message = f"{kind.__name__} has no such option; {hint}There are {_listed(kind)}".replace("; There", "; there")
+        message = f"{kind.__name__} has no such option; {hint}{_listed(kind)}"
         details["type"] = PydanticCustomError("extra_forbidden", cast("Any", message))
     return details
 
 
 def _listed(kind: type[BaseModel]) -> str:
-    return ", ".join(options_of(kind))
+    return f"the options of {kind.__name__}: {', '.join(options_of(kind)) or 'none'}"

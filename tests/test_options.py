@@ -10,7 +10,7 @@ import pydoc
 import pytest
 from pydantic import ValidationError
 
-from functrain import EMA, ClipNorm, Hook
+from functrain import EMA, ClipNorm, FixedLimit, Hook, TensorFlowWarmup
 from functrain._options import options_of, signature_of
 from functrain.hooks import LIBRARY
 
@@ -38,7 +38,10 @@ def test_an_option_without_a_name() -> None:
         EMA(0.9)  # type: ignore[misc] # pyright: ignore[reportCallIssue]
 
 
-@pytest.mark.parametrize(("given", "meant"), [("decai", "did you mean 'decay'"), ("zzz", "there are decay, half_life")])
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("decai", "did you mean 'decay'\\? the options of EMA: decay"), ("zzz", "the options of EMA: decay, half_life")],
+)
 def test_a_misspelt_option(given: str, meant: str) -> None:
     """A ValidationError names the nearest option, if one is near, and lists all."""
     with pytest.raises(ValidationError, match=rf"(?s){given}.*EMA has no such option.*{meant}") as caught:
@@ -62,3 +65,15 @@ def test_a_signature_is_made_of_the_fields() -> None:
     assert (found["half_life"].default, found["half_life"].annotation) == (None, float | None)
     assert signature_of(ClipNorm).parameters["max_norm"].default is inspect.Parameter.empty
     assert options_of(ClipNorm)[:4] == ["max_norm", "norm_type", "name", "priority"]
+
+
+def test_statistics_and_formulas_are_asked_for_in_the_same_way() -> None:
+    """What a hook is configured with has the same signature and sentences, by the names under which it is given."""
+    assert str(inspect.signature(FixedLimit)) == "(*, limit: float)"
+    assert str(inspect.signature(TensorFlowWarmup)) == "()"
+    with pytest.raises(TypeError, match=r"write FixedLimit\(limit=3\.0\)"):
+        FixedLimit(3.0)  # type: ignore[misc] # pyright: ignore[reportCallIssue]
+    with pytest.raises(TypeError, match=r"^TensorFlowWarmup takes no options; write TensorFlowWarmup\(\)$"):
+        TensorFlowWarmup(3)  # type: ignore[misc] # pyright: ignore[reportCallIssue]
+    with pytest.raises(ValidationError, match=r"did you mean 'limit'\? the options of FixedLimit: limit"):
+        FixedLimit(limt=3.0)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]

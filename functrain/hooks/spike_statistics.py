@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from typing import Annotated, Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
+from functrain._configuration import Configuration
 from functrain._tree import FrozenMap
 from functrain.hooks.ring import filled, quantile, ring
 
@@ -17,10 +18,8 @@ MAD_TO_STD = 1.4826
 """Median absolute deviation times this estimates the standard deviation of a normal distribution."""
 
 
-class Statistic(BaseModel):
+class Statistic(Configuration):
     """A rule: a value above :meth:`limit` is a spike; :meth:`learned` follows what was accepted."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     def init(self, device: torch.device) -> Any:
         """Return the rule's part of the slot."""

@@ -9,16 +9,15 @@ from __future__ import annotations
 import math
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from functrain._configuration import Configuration
 from functrain._select import Number, maximum, minimum
 from functrain.hooks.numbers import power, real
 
 
-class Warmup(BaseModel):
+class Warmup(Configuration):
     """A formula: configuration as data, and one call."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     @property
     def least(self) -> float:
