@@ -16,6 +16,7 @@ from tests.benchmarks.peak import alive, peak
 
 Builders = Mapping[str, Callable[..., Contender]]
 WARM = 3
+TURNS = 5
 
 
 class Model(NamedTuple):
@@ -41,20 +42,40 @@ class Part(NamedTuple):
 def rows(part: Part, rounds: int) -> Iterator[tuple[str, list[Row]]]:
     """Yield each model's title and rows in turn."""
     for model in part.models:
-        entered = part.enter(model, part.contenders)
-        contenders = {name: each for name, (each, _) in entered.items() if each is not None}
-        times = interleaved(contenders, rounds, model.block, WARM, model.title)
-        medians = {name: summary(found) for name, found in times.items()}
+        known: dict[str, Row] = {}
+        times: dict[str, list[float]] = {}
+        for turn in _turns(part.contenders, rounds):
+            for name, (found, row) in _timed(part, model, turn, max(1, rounds // TURNS)).items():
+                times[name] = times.get(name, []) + found
+                known[name] = row
+        medians = {name: summary(found) for name, found in times.items() if found}
         ratios = {name: _ratios(part.bases, medians, name) for name in medians}
         yield (
             model.title,
             [
-                {"contender": name, **medians.get(name, {}), **ratios.get(name, {}), **known}
-                for name, (_, known) in entered.items()
+                {"contender": name, **medians.get(name, {}), **ratios.get(name, {}), **known[name]}
+                for name in part.contenders
             ],
         )
-        del entered, contenders
-        gc.collect()
+
+
+def _turns(contenders: Builders, rounds: int) -> Iterator[Builders]:
+    """Yield the contenders in several orders: memory that is asked for first is up to a twentieth slower."""
+    names, turns = list(contenders), min(TURNS, rounds)
+    for turn in range(turns):
+        first = turn * len(names) // turns
+        yield {name: contenders[name] for name in names[first:] + names[:first]}
+
+
+def _timed(part: Part, model: Model, builders: Builders, rounds: int) -> dict[str, tuple[list[float], Row]]:
+    """Build all contenders in an order, and return the times of each, and what else is known of it."""
+    entered = part.enter(model, builders)
+    contenders = {name: each for name, (each, _) in entered.items() if each is not None}
+    times = interleaved(contenders, rounds, model.block, WARM, model.title)
+    known = {name: (times.get(name, []), row) for name, (_, row) in entered.items()}
+    del entered, contenders
+    gc.collect()
+    return known
 
 
 def _ratios(bases: Mapping[str, str], medians: Mapping[str, Row], name: str) -> Row:
