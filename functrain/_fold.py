@@ -76,16 +76,19 @@ class Pipeline(Hook):
     def call(self, member: Hook, state: TrainState, stage: Stage, will_skip: Flag) -> tuple[TrainState, Flag]:
         """Call one member, check what it returned, thread its loss and record its veto."""
         try:
-            after, proceed, loss = checked_outcome(member, stage, member.update(state, stage, will_skip))
+            outcome = member.update(state, stage, will_skip)
+            if type(outcome) is not Outcome or outcome.proceed is not True or type(outcome.state) is not TrainState:
+                outcome = checked_outcome(member, stage, outcome)
         except BaseException as error:
             error.add_note(f"raised by hook {member.name!r} at {stage.name}")
             raise
+        after, proceed, loss = outcome
         if stage not in GATED_STAGES:
             return after, proceed
         if stage is Stage.DO_BACKWARD and not loss is after.loss is state.loss:
             threaded = checked_loss(loss, member.name, stage)
             after = after if threaded is after.loss else after.replace(loss=threaded)
-        return _with_veto(after, stage, member.name, negate(proceed)), proceed
+        return _with_veto(after, stage, member.name, False if proceed is True else negate(proceed)), proceed
 
     def notice(self, occasion: Occasion, state: TrainState, take: Callable[[], Any] | None = None) -> None:
         """Hear from the interpreter where it is in the run; nobody listens here, a traced pipeline does.

@@ -20,8 +20,6 @@ def checked_outcome(member: Hook, stage: Stage, outcome: Any) -> Outcome:
     Raises:
         TypeError: not three values, no TrainState, or at a gated stage ``proceed`` that is no verdict.
     """
-    if type(outcome) is Outcome and type(outcome.state) is TrainState and outcome.proceed is True:
-        return outcome  # what nearly every call returns
     if not isinstance(outcome, tuple) or len(outcome) != len(Outcome._fields):  # pyright: ignore[reportUnknownArgumentType]
         raise TypeError(
             f"{_place(member, stage)} must return (state, proceed, loss); got {_kind(outcome)}. "

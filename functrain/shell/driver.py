@@ -52,9 +52,9 @@ class Driver:
 
     def fire(self, stage: Stage, will_skip: Flag = False) -> Flag:  # noqa: FBT002 - the name of the contract
         """Run the fold of a stage on the state and return its verdict; without claimants it costs nothing."""
-        proceed = negate(will_skip)
         if not self._claims[stage]:
-            return proceed
+            return negate(will_skip)
+        proceed: Flag = True
         # Hooks stay out of autocast, and out of the graph except where the loss is threaded.
         with self._surroundings(recording=stage in WITH_GRAPH):
             for self.state, proceed in self._scan(self.state, stage, will_skip):  # noqa: B007, B020 - kept on errors
