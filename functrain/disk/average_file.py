@@ -8,6 +8,7 @@ import secrets
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
+from stat import S_IMODE
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -59,6 +60,8 @@ def _written(target: Path, tensors: dict[str, Tensor]) -> Path:
     beside = target.with_name(f"{PREFIX}{target.name}-{secrets.token_hex(8)}")
     try:
         write_tensors(beside, [_entry(key, value) for key, value in tensors.items()], [*tensors.values()])
+        if target.exists():  # who may read it does not change
+            beside.chmod(S_IMODE(target.stat().st_mode))
         beside.replace(target)
         sync_folder(target.parent)
     except BaseException as error:

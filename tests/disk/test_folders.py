@@ -175,6 +175,15 @@ def test_an_average_alone_is_a_plain_state_dict(tmp_path: Path) -> None:
     assert names(tmp_path) == ["ema.safetensors"]
 
 
+def test_who_may_read_an_average_stays_so(tmp_path: Path) -> None:
+    """A file that was made private is private after it has been written anew."""
+    run(shell := sgd_shell(Weight(), EMA()), [-1.0])
+    path = functrain.save_average(tmp_path / "ema.safetensors", shell)
+    path.chmod(0o600)
+    functrain.save_average(path, shell)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_safetensors_reads_a_checkpoint(tmp_path: Path) -> None:
     """Every dtype that it knows, under the place in the state; others are bytes there, and themselves here."""
     from safetensors.torch import load_file
