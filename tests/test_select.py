@@ -140,3 +140,12 @@ def test_extremes_of_infinities_need_no_cast() -> None:
     """An infinite limit only measures, in both forms."""
     assert minimum(1.0, math.inf) == 1.0
     assert minimum(torch.tensor(1.0), math.inf).item() == 1.0  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_the_larger_of_a_number_and_a_tensor() -> None:
+    """Whichever of the two is Python's, in the dtype of the tensor."""
+    one, two = torch.tensor(1.0), torch.tensor(2.0)
+    assert [maximum(2.0, one).item(), maximum(one, 2.0).item(), minimum(1.0, two).item(), minimum(two, 1.0).item()] == [
+        *(2.0, 2.0),
+        *(1.0, 1.0),
+    ]

@@ -185,3 +185,14 @@ def test_a_record_that_would_be_the_same_is_itself() -> None:
     assert vars(window.changed(boundary=True, divisor=2)) == vars(window.replace(divisor=2))
     with pytest.raises(TypeError, match="no field odd"):
         window.changed(odd=1)
+
+
+@pytest.mark.parametrize("kind", [lambda number: number, torch.tensor], ids=["numbers", "tensors"])
+def test_a_window_before_anybody_has_spoken(kind: Any) -> None:
+    """Opened, it is its own boundary, divided by one; cleared, nothing has entered, and what was decided stays."""
+    window = Window(boundary=kind(False), divisor=kind(4), entered=kind(2), total=kind(2.0), last=kind(True))
+    opened, cleared = window.opened(last=kind(False)), window.cleared()
+    assert (bool(opened.boundary), bool(opened.last), int(opened.divisor)) == (True, False, 1)
+    assert (int(opened.entered), float(opened.total)) == (2, 2.0)
+    assert (int(cleared.entered), float(cleared.total)) == (0, 0.0)
+    assert (bool(cleared.boundary), bool(cleared.last), int(cleared.divisor)) == (False, True, 4)

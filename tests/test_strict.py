@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import functrain
@@ -248,6 +248,7 @@ def test_nan_stays_nan_and_equal_values_are_no_change() -> None:
 
 
 @given(st.floats() | st.integers() | st.text() | st.booleans())
+@example(float("nan"))
 def test_a_number_computed_anew_is_the_same(value: float | str) -> None:
     """Leaves are compared by value, NaN included; another type is another leaf."""
     assert same(value, pickle.loads(pickle.dumps(value)))
@@ -271,3 +272,13 @@ def test_leaves_that_differ(one: Any, other: Any) -> None:
     assert not same(one, other)
     assert same(one, one)
     assert same(other, other)
+
+
+@pytest.mark.parametrize("returned", [None, 5, [1, 2, 3]])
+def test_what_is_no_outcome_is_said_by_the_fold(returned: Any) -> None:
+    """Strict mode looks for a state in a tuple only, and leaves anything else to the fold's own sentence."""
+    careless = functrain.hook(stages=STEP, name="careless")(lambda _state, _stage, _skip: returned)
+    pipeline = strict_pipeline(fold(careless))
+    state = scene()
+    with pytest.raises(TypeError, match=r"must return \(state, proceed, loss\); got"):
+        pipeline(state.replace(hooks=state.hooks | pipeline.init(state)), STEP, False)

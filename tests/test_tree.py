@@ -238,3 +238,8 @@ def test_leaves_and_structure_at_once(tree: FrozenMap[Any]) -> None:
         found, spec = flattened(each)
         assert spec == structure(each)
         assert all(one is other for one, other in zip(found, leaves(each), strict=True))
+
+
+def test_paths_are_written_as_people_write() -> None:
+    """Letters outside of ASCII stay as they are."""
+    assert list(paths(FrozenMap({"größe": {"é": 1}}))) == ['state["größe"]["é"]']

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functrain._foreach import copy_, lerped, multiply_, scaled
-from functrain._gradients import any_non_finite, total_norm
+from functrain._gradients import any_non_finite, by_optimizer, total_norm
 from functrain._owners import Owners
 from functrain._scaler import as_float32
 from functrain._state import TrainState
@@ -101,3 +101,31 @@ def test_an_optimizer_that_overflowed_has_been_judged() -> None:
     )
     assert not any_non_finite(state)
     assert bool(any_non_finite(state.replace(grads=grads | {"b": {"w": torch.tensor([math.nan])}})))
+
+
+KINDS = {"a": torch.float32, "b": torch.float64, "c": torch.float32}
+
+
+def test_masks_follow_gradients_of_several_dtypes() -> None:
+    """Norms are taken dtype by dtype; which of them overflowed is looked up in the same order."""
+    grads = {key: {"w": torch.full((1,), 2.0 ** (2 * place), dtype=KINDS[key])} for place, key in enumerate(KINDS)}
+    owners = Owners({key: [(key, "w")] for key in KINDS})
+    state = TrainState(params=grads, grads=grads, owners=owners)
+    for hidden in KINDS:
+        found = {key: key == hidden for key in KINDS}
+        masked = state.replace(scaler={"scale": 1.0, "growth_tracker": 0, "found_inf": found})
+        expected = math.hypot(*(grads[key]["w"].item() for key in KINDS if key != hidden))
+        assert total_norm(masked).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_gradients_are_sorted_for_their_owners() -> None:
+    """The same gradients under other owners are other lists."""
+    grads = {"a": {"w": torch.ones(1)}, "b": {"w": torch.ones(1)}}
+    tables = [{"one": [("a", "w"), ("b", "w")]}, {"one": [("a", "w")], "two": [("b", "w")]}, {"one": [("b", "w")]}]
+    state = TrainState(params=grads, grads=grads)
+    found = [by_optimizer(state.replace(owners=Owners(table))) for table in tables]
+    assert [{key: len(held) for key, held in each.items()} for each in found] == [
+        {"one": 2},
+        {"one": 1, "two": 1},
+        {"one": 1},
+    ]

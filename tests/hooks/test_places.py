@@ -16,7 +16,7 @@ from functrain._pairs import Pairs
 from functrain._select import beside, maximum, minimum, wide
 from functrain.hooks.best import _copies
 from functrain.hooks.ema_layout import _like
-from functrain.hooks.shadow import led
+from functrain.hooks.shadow import led, shadow_of
 from functrain.hooks.skip import _beside
 from functrain.hooks.spikes import _norm
 from functrain.hooks.visits import Visits
@@ -51,6 +51,7 @@ def published_elsewhere() -> TrainState:
         (lambda: _copies({"w": elsewhere(1)}, {"w": torch.ones(1).double()})()["w"], torch.float32),
         (lambda: _like(FrozenMap({"w": elsewhere(1)}), {"w": torch.ones(1).double()})["w"], torch.float32),
         (lambda: led(FrozenMap({"w": elsewhere(1)}), FrozenMap({"w": torch.ones(1).double()}))["w"], torch.float32),
+        (lambda: shadow_of(FrozenMap({"w": torch.ones(1)}), None, "meta")["w"], torch.float32),
         (lambda: converted(elsewhere(), 1.0, "slot"), torch.float32),
         (lambda: converted(elsewhere(2), torch.ones(2).double(), "slot"), torch.float32),
         (lambda: BestAverage()._score({"total_loss": torch.tensor(1.0)}, elsewhere().double()), torch.float64),
@@ -58,7 +59,7 @@ def published_elsewhere() -> TrainState:
     ],
     ids=[
         *("float", "int", "beside", "maximum", "minimum", "lerp", "scaled", "number", "limit", "flag", "copy"),
-        *("stored", "led", "converted", "moved", "score", "norm"),
+        *("stored", "led", "shadow", "converted", "moved", "score", "norm"),
     ],
 )
 def test_it_goes_where_the_other_is(found: Any, dtype: torch.dtype) -> None:
