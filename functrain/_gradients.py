@@ -71,7 +71,7 @@ def _any_non_finite(state: TrainState, grads: Sequence[Tensor]) -> Flag:
     if is_free(filled[0]) and _has_finite_norm(filled, 2.0) is True:
         return False  # on a CPU this is 20 times as fast as the others; squares that overflow prove nothing
     if not state.donated:
-        return torch.stack([grad.isfinite().all().to(filled[0].device) for grad in filled]).all().logical_not()
+        return negate(peek(torch.stack([grad.isfinite().all().to(filled[0].device) for grad in filled]).all()))
     # The largest magnitude cannot overflow, so it is finite iff every element is; that of a complex number can.
     return negate(_has_finite_norm([_foreach.as_real(grad) for grad in filled], float("inf")))
 

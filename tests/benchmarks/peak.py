@@ -47,8 +47,9 @@ def alive() -> int:
 
 
 def _is_real(found: object) -> bool:
-    """Tell a tensor with memory of its own from what compilers and transforms leave behind."""
+    """Tell a tensor with memory of its own from sparse ones, and from what compilers and transforms leave behind."""
     if not issubclass(type(found), Tensor):
         return False
     stand_in = isinstance(found, FakeTensor) or is_functorch_wrapped_tensor(cast("Tensor", found))
-    return not stand_in and cast("Tensor", found).device.type == "cpu"
+    dense = cast("Tensor", found).layout is torch.strided
+    return dense and not stand_in and cast("Tensor", found).device.type == "cpu"

@@ -87,7 +87,7 @@ def test_only_what_is_not_finite_is_found(dtype: torch.dtype, numbers: list[list
     grads = {str(place): torch.tensor(each).to(dtype) for place, each in enumerate(numbers)}
     expected = any(not bool(grad.isfinite().all()) for grad in grads.values())
     state = TrainState(params={"main": grads}, grads={"main": grads}, donated=donated)
-    assert bool(any_non_finite(state)) is expected
+    assert any_non_finite(state) is expected
 
 
 def test_an_optimizer_that_overflowed_has_been_judged() -> None:

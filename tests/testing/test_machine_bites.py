@@ -124,7 +124,7 @@ def not_swapping_back(_original: Any) -> Any:
     def showing(self: Any, key: str, slot: Any, _settle: Any = None) -> Generator[None]:
         token = object()
         self._keep(key, slot)
-        self._entered[token] = (key, slot)
+        self.entered[token] = (key, slot)
         self._write(key, slot["shadow"], slot["buffers"])
         yield
         self._uncover(token, key)
