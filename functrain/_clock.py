@@ -37,11 +37,18 @@ class Clock(_tree.Record):
     skipping_since: Number = -1
     optimizer_steps: _tree.FrozenMap[Number] = field(default_factory=_tree.FrozenMap[Number])
 
-    def updated(self, boundary: Flag, stepped: _tree.FrozenMap[Flag], ran: Flag) -> Clock:
-        """Return the clock after an update: a step, a skip, or, inside a window, neither."""
-        steps = wrap({key: count + stepped[key] for key, count in self.optimizer_steps.items()})
+    def updated(self, boundary: Flag, stepped: _tree.FrozenMap[Flag], ran: Flag, presented: int = 0) -> Clock:
+        """Return the clock after an update: a step, a skip, or, inside a window, neither.
+
+        ``presented`` micro-batches have come with it; the flush of a partial window presents none.
+        """
+        counts = {
+            "batch": self.batch + presented,
+            "epoch_batch": self.epoch_batch + presented,
+            "optimizer_steps": wrap({key: count + stepped[key] for key, count in self.optimizer_steps.items()}),
+        }
         if ran is True:
-            return self.replace(step=self.step + 1, consecutive_skips=0, skipping_since=-1, optimizer_steps=steps)
+            return self.replace(step=self.step + 1, consecutive_skips=0, skipping_since=-1, **counts)
         skip = both(boundary, negate(ran))
         started = both(skip, equal(self.consecutive_skips, 0))
         since = select(started, lambda: self.batch, lambda: self.skipping_since)
@@ -50,7 +57,7 @@ class Clock(_tree.Record):
             skipped=self.skipped + skip,
             consecutive_skips=select(ran, lambda: 0, lambda: self.consecutive_skips + skip),
             skipping_since=select(ran, lambda: -1, lambda: since),
-            optimizer_steps=steps,
+            **counts,
         )
 
     def presented(self) -> Clock:

@@ -109,7 +109,8 @@ def total_norm(state: TrainState, order: float = 2.0) -> Tensor:
     if not parts:
         return torch.zeros((), dtype=torch.float32, device="cpu")
     plain = _foreach.norm(torch.stack(parts), order)
-    return select(is_finite(plain), lambda: plain, lambda: _rescued(state, order, plain))
+    finite = is_finite(plain)
+    return plain if finite is True else select(finite, lambda: plain, lambda: _rescued(state, order, plain))
 
 
 def _has_shards(state: TrainState) -> bool:
@@ -220,8 +221,10 @@ def limited(state: TrainState, norm: Tensor, limit: Number, will_skip: Flag) -> 
     coefficient = min(1, limit / (norm + 1e-6)), as in ``torch.nn.utils.clip_grad_norm_``. A non-finite norm, and a
     step that will be skipped, leave the gradients as they are.
     """
+    if _is_far_below(norm, limit):
+        return state
     apply = both(negate(will_skip), is_finite(norm))
-    if apply is False or (apply is True and _is_far_below(norm, limit)):
+    if apply is False:
         return state
     # The norm is replaced before it divides: in a differentiated run 0 * nan would be nan behind the second where.
     # The order of roundings is torch's: a number over a tensor is the reciprocal times the number. In half precision
@@ -233,8 +236,8 @@ def limited(state: TrainState, norm: Tensor, limit: Number, will_skip: Flag) -> 
 
 
 def _is_far_below(norm: Tensor, limit: Number) -> bool:
-    """Tell, where that is free, that the coefficient is 1 whatever the rounding."""
-    return not isinstance(limit, Tensor) and 1.05 * norm.item() + 1e-5 < limit
+    """Tell, where that is free, that the norm is finite and the coefficient 1 whatever the rounding."""
+    return not isinstance(limit, Tensor) and is_free(norm) and 1.05 * norm.item() + 1e-5 < limit
 
 
 def multiplied(state: TrainState, factor: Number) -> TrainState:

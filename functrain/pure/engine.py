@@ -181,8 +181,8 @@ class _Engine:
         """Advance the clock and close the window; a skipped one is emptied."""
         self.pipeline.notice("end", state)
         boundary, ran = state.window.boundary, any_of(state.stepped)
-        clock = state.clock.updated(boundary, state.stepped, ran)
-        state = state.replace(clock=clock.presented() if presented else clock)
+        clock = state.clock.updated(boundary, state.stepped, ran, int(presented))
+        state = state.replace(clock=clock)
         emptied = state.replace(window=state.window.emptied())
         closed = select(both(boundary, negate(ran)), lambda: self._discarded(state), lambda: emptied)
         return tensored(select(boundary, lambda: closed, lambda: state), _device(state))

@@ -34,13 +34,15 @@ def run_step(driver: Driver) -> None:
         driver.phase = Phase.BACKWARD  # gradients may be written from here on
         if driver.distributed is not None:
             driver.state = driver.distributed.ranks.with_whole_window(driver.state)
-        if driver.state.scaler:
+        if driver.scales:
             with torch.no_grad():
                 driver.state = driver.applier.write(_scaler.unscaled(driver.state))
     driver.fire(Stage.BEFORE_OPTIMIZER_STEP)
     empty = boundary and not driver.state.window.entered
     proceed = driver.fire(Stage.DO_OPTIMIZER_STEP, empty)
-    driver.state, going = resolved(_rechecked(driver, proceed), Stage.DO_OPTIMIZER_STEP, proceed)
+    if driver.scales:
+        driver.state = _rechecked(driver, proceed)
+    going = resolve(driver, Stage.DO_OPTIMIZER_STEP, proceed)
     failure = _act(driver, proceed=going and boundary)
     try:
         driver.fire_after_step(not _ran(driver.state, proceed=going and boundary))
@@ -51,7 +53,7 @@ def run_step(driver: Driver) -> None:
 
 def _act(driver: Driver, *, proceed: bool) -> BaseException | None:
     """Step what may step; from here on the step counts, so what was raised after one had stepped is returned."""
-    if not proceed and not driver.state.scaler:
+    if not proceed and not driver.scales:
         driver.state = driver.state.replace(stepped=driver.waiting)
         return None
     failure = None
@@ -61,7 +63,7 @@ def _act(driver: Driver, *, proceed: bool) -> BaseException | None:
         failure = _counted(driver, error)
     if any_of(driver.state.stepped):
         driver.phase = Phase.STEPPED
-    if driver.precision is not None and driver.state.scaler:
+    if driver.precision is not None and driver.scales:
         driver.state = driver.applier.settle(driver.state, driver.state.hooks[driver.precision.name])
     return failure
 
@@ -85,17 +87,22 @@ def finish(driver: Driver, *, presented: bool) -> None:
     driver.pipeline.notice("end", state)
     boundary, ran = bool(state.window.boundary), bool(any_of(state.stepped))
     skipped = boundary and not ran and bool(state.stepped)  # without optimizers there is nothing to skip
-    clock = state.clock.updated(skipped or ran, state.stepped, ran)
+    clock = state.clock.updated(skipped or ran, state.stepped, ran, int(presented))
     window = state.window.emptied() if boundary and not skipped else state.window
-    driver.state = state.replace(clock=clock.presented() if presented else clock, window=window)
+    driver.state = state.replace(clock=clock, window=window)
     if skipped:
         driver.discard_window()
 
 
-def resolved(state: TrainState, stage: Stage, proceed: Flag) -> tuple[TrainState, bool]:
-    """Return the state and the verdict with every decision as a Python bool, by one transfer from the device."""
-    if proceed is True and not state.scaler:
-        return state, True
+def resolve(driver: Driver, stage: Stage, proceed: Flag) -> bool:
+    """Return the verdict, once every decision in the state is a Python bool, by one transfer from the device."""
+    if proceed is True and not driver.scales:
+        return True
+    driver.state, going = _resolved(driver.state, stage, proceed)
+    return going
+
+
+def _resolved(state: TrainState, stage: Stage, proceed: Flag) -> tuple[TrainState, bool]:
     vetoes, found = state.vetoes.get(stage, FrozenMap()), state.scaler.get("found_inf", FrozenMap())
     flags = [proceed, *vetoes.values(), *found.values()]
     waiting = [flag for flag in flags if isinstance(flag, Tensor)]
@@ -122,7 +129,7 @@ def _transferred(flags: list[Tensor]) -> list[bool]:
 def _rechecked(driver: Driver, proceed: Flag) -> TrainState:
     """Return the state with overflow judged again, if a hook that ran after the judge may have caused it."""
     state = driver.state
-    if not state.scaler or proceed is False or not _writers_after_judge(driver):
+    if proceed is False or not _writers_after_judge(driver):
         return state
     with torch.no_grad():
         again = non_finite(state)

@@ -48,6 +48,7 @@ class Driver:
         self.nothing = nothing()
         self.unpublished: FrozenMap[Any] = state.metrics
         self.waiting = state.stepped
+        self.scales = bool(state.scaler)
         self.autocasting = False
 
     def fire(self, stage: Stage, will_skip: Flag = False) -> Flag:  # noqa: FBT002 - the name of the contract

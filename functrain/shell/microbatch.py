@@ -16,7 +16,7 @@ from functrain._stage import Stage
 from functrain._state import EMPTY, TrainState
 from functrain._tree import freeze
 from functrain._verdict import checked_loss
-from functrain.shell.boundary import check_limits, finish, reduce_kept, resolved, run_step
+from functrain.shell.boundary import check_limits, finish, reduce_kept, resolve, run_step
 from functrain.shell.driver import Driver, Phase
 from functrain.shell.snapshot import held
 from functrain.shell.weights import weighed_window
@@ -74,8 +74,7 @@ class MicroBatch:
         )
         driver.pipeline.notice("batch", driver.state, lambda: held(driver, driver.state))
         proceed = driver.fire(Stage.BEFORE_BATCH)
-        driver.state, clears = resolved(driver.state, Stage.BEFORE_BATCH, proceed)
-        if clears:
+        if resolve(driver, Stage.BEFORE_BATCH, proceed):
             driver.state = driver.applier.zero_grad(driver.state)
         if driver.may_drop:
             self._buffers = driver.applier.models.saved_buffers()
@@ -138,7 +137,7 @@ class MicroBatch:
         driver = self._driver
         before = driver.state = driver.state.changed(params=driver.applier.models.live)
         proceed = driver.fire(Stage.DO_BACKWARD)
-        driver.state, enters = resolved(driver.state, Stage.DO_BACKWARD, proceed)
+        enters = resolve(driver, Stage.DO_BACKWARD, proceed)
         if enters:
             self._differentiate()
         else:
@@ -167,7 +166,7 @@ class MicroBatch:
             )
             raise ValueError(msg)
         driver.phase = Phase.BACKWARD
-        if driver.state.scaler and not driver.state.window.entered:
+        if driver.scales and not driver.state.window.entered:
             with torch.no_grad():
                 driver.state = driver.applier.write(_scaler.rescaled(driver.state))
         driver.applier.backward(driver.state)
