@@ -20,9 +20,10 @@ def test_there_are_notebooks() -> None:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_every_cell_ran_and_says_something_of_no_machine(path: Path) -> None:
-    """In order, without an error or a warning, with an output, which names no folder and no address."""
+    """In order, without an error or a warning, with an output, which names no folder, no address and no time of day."""
     cells = [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in cells] == [*range(1, len(cells) + 1)]
+    assert not any("execution" in cell["metadata"] for cell in cells)
     outputs = [output for cell in cells for output in cell["outputs"]]
     assert {output["output_type"] for output in outputs} <= {"stream", "display_data", "execute_result"}
     assert not [output for output in outputs if output.get("name") == "stderr"]
