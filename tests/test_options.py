@@ -77,3 +77,10 @@ def test_statistics_and_formulas_are_asked_for_in_the_same_way() -> None:
         TensorFlowWarmup(3)  # type: ignore[misc] # pyright: ignore[reportCallIssue]
     with pytest.raises(ValidationError, match=r"did you mean 'limit'\? the options of FixedLimit: limit"):
         FixedLimit(limt=3.0)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+
+
+def test_what_takes_no_options_says_so() -> None:
+    """The error is one of the class, and lists nothing."""
+    with pytest.raises(ValidationError, match=r"(?s)^1 validation error for TensorFlowWarmup.*: none \[type") as caught:
+        TensorFlowWarmup(tau=3)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+    assert caught.value.title == "TensorFlowWarmup"

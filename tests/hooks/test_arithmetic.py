@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functrain._foreach import copy_, lerped, multiply_, scaled
-from functrain._gradients import any_non_finite, by_optimizer, total_norm
+from functrain._gradients import any_non_finite, by_optimizer, measured, total_norm
 from functrain._owners import Owners
 from functrain._scaler import as_float32
 from functrain._state import TrainState
@@ -129,3 +129,22 @@ def test_gradients_are_sorted_for_their_owners() -> None:
         {"one": 1, "two": 1},
         {"one": 1},
     ]
+
+
+def test_the_largest_element_with_a_scaler_and_nothing_to_measure() -> None:
+    """A gradient without elements has no maximum, and is left out beside a loss scale as well."""
+    grads = {"a": {"w": torch.tensor([-3.0, 2.0]), "empty": torch.empty(0)}}
+    scaler = {"scale": 1.0, "growth_tracker": 0, "found_inf": {"": False}}
+    assert total_norm(TrainState(params=grads, grads=grads, scaler=scaler), math.inf).item() == 3.0
+
+
+def test_the_first_norm_of_a_batch_stays_in_every_lane() -> None:
+    """Lanes in which nobody has measured take the norm and its limit; the others keep what they have."""
+
+    def published(known: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        state = TrainState(metrics={"grad_norm": known, "grad_limit": known})
+        found = measured(state, torch.tensor(3.0), 2.0, will_skip=False).metrics
+        return found["grad_norm"], found["grad_limit"]
+
+    norms, limits = torch.func.vmap(published)(torch.tensor([math.nan, 5.0]))
+    assert (norms.tolist(), limits.tolist()) == ([3.0, 5.0], [2.0, 5.0])
