@@ -139,7 +139,7 @@ def not_counting_skips(original: Any) -> Any:
 
 def counting_twice(original: Any) -> Any:
     """Count a micro-batch twice, in both interpreters."""
-    return lambda self: original(original(self))
+    return lambda self, boundary, stepped, ran, presented: original(self, boundary, stepped, ran, 2 * presented)
 
 
 def leaving_gradients_off(original: Any) -> Any:
@@ -173,7 +173,7 @@ PATCHES: dict[str, tuple[Any, str, Callable[[Any], Any], str]] = {
         'averages["shown"]: True != False',
     ),
     "skips are not counted": (Clock, "updated", not_counting_skips, 'state.clock["step + skipped"]: '),
-    "batches are counted twice": (Clock, "presented", counting_twice, 'state.clock["batch"]: '),
+    "batches are counted twice": (Clock, "updated", counting_twice, 'state.clock["batch"]: '),
     "gradients are left off": (MicroBatch, "_give_up", leaving_gradients_off, 'contexts["gradients"]: False != True'),
     "a discarded window keeps gradients": (Applier, "discard_gradients", keeping_gradients, "differ"),
     "a drop keeps its statistics": (Models, "restore_buffers", nothing, '["1.running_mean"]'),
