@@ -97,7 +97,7 @@ def test_the_command_prints_and_writes_what_it_found(
     models = (parts.Model("small", lambda: perceptron(8, 2), 2, lambda: X),)
     small = parts.PARTS[name]._replace(models=models, contenders={**here, "elsewhere": broken})
     monkeypatch.setitem(parts.PARTS, name, small)
-    monkeypatch.setattr(sys, "argv", ["benchmarks", "--out", str(tmp_path), "--rounds", "2", "--only", name])
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--out", str(tmp_path), "--rounds", "1", "--only", name])
     command.main()
     *rows, last = json.loads((tmp_path / "results.json").read_text())["parts"][name]["small"]
     assert [row["contender"] for row in rows] == list(here)
