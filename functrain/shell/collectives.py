@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -24,6 +27,7 @@ class Ranks:
 
     def __init__(self, group: Any, device: torch.device) -> None:
         """Exchange over ``group``, by tensors on ``device``."""
+        end_after_workers()
         self.group, self._device = group, device
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
 
@@ -82,6 +86,17 @@ class Ranks:
         is_number = not isinstance(window.total, Tensor)
         total = self.summed(torch.as_tensor(window.total, dtype=torch.float64))
         return state.replace(window=window.replace(total=total.item() if is_number else total))
+
+
+@cache
+def end_after_workers() -> None:
+    """Give the threads of process groups a tenth of a second before the interpreter ends.
+
+    A thread of gloo that lets go of its last work needs the interpreter for it, and aborts the whole process when that
+    is ending (https://github.com/pytorch/pytorch/issues/190489). ``destroy_process_group`` waits for such threads only
+    where nothing else holds the group, and a DistributedDataParallel does.
+    """
+    atexit.register(time.sleep, 0.1)
 
 
 def _is_lost(error: BaseException) -> bool:

@@ -46,6 +46,8 @@ class MicroBatch:
             msg = "a batch() was entered twice; call shell.batch() for each micro-batch"
             raise RuntimeError(msg)
         self._admit(self)
+        # The shell keeps its last batch: with a way back to the shell, only the garbage collector would free the model.
+        del self._admit
         driver = self._driver
         self.is_entered = True
         # Held without gradients, which would otherwise outlive their clearing until the next batch.
