@@ -77,5 +77,7 @@ def any_of(flags: _tree.FrozenMap[Flag]) -> Flag:
     """
     found: Flag = False
     for flag in flags.values():
+        if flag is True:
+            return True
         found = either(found, flag)
     return found

@@ -117,7 +117,8 @@ class FrozenMap(Mapping[Any, V]):  # noqa: PLW1641 - no mapping of tensors can b
         if held is None:  # most mappings live for one stage, and nobody asks them
             held = dict[Any, Any]()
             object.__setattr__(self, "_derived", held)
-        return held[key] if key in held else held.setdefault(key, build())
+        found: Any = held.get(key, held)  # which stands for nothing
+        return held.setdefault(key, build()) if found is held else found
 
 
 def _equal(a: Any, b: Any) -> bool:

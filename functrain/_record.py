@@ -30,8 +30,9 @@ class Record:
         for name, value in changes.items():
             if type(value) is dict:
                 changes[name] = freeze(value)
-        held = self.__dict__ | changes
-        if len(held) != len(self.__dict__):
+        mine = self.__dict__
+        held = mine | changes
+        if len(held) != len(mine):
             raise TypeError(_unknown_fields(self, changes))
         new = object.__new__(type(self))
         object.__setattr__(new, "__dict__", held)

@@ -111,8 +111,11 @@ class Accumulate(Hook):
 
     def _close(self, state: TrainState) -> TrainState:
         """Start a new window after a boundary."""
+        if state.window.boundary is False:
+            return state
         slot = state.hooks[self.name]
-        position = select(state.window.boundary, lambda: 0, lambda: slot["position"])
+        boundary = state.window.boundary
+        position = 0 if boundary is True else select(boundary, lambda: 0, lambda: slot["position"])
         return state.with_slot(self.name, slot | {"position": position})
 
 

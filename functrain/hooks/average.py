@@ -113,7 +113,9 @@ class Average(Hook):
 
     def update(self, state: TrainState, stage: Stage, will_skip: Flag) -> Outcome:  # noqa: ARG002 - claims one stage
         """Count the model's step and, where eligible, move the shadow."""
-        stepped = both(negate(will_skip), self._stepped(state))
+        stepped = self._stepped(state)
+        if will_skip is not False:
+            stepped = both(negate(will_skip), stepped)
         if stepped is False:
             return Outcome(state, True, state.loss)
         slot = state.hooks[self.name]
@@ -123,6 +125,8 @@ class Average(Hook):
 
     def due(self, slot: Any) -> Flag:
         """Tell whether the step just counted is one at which the shadow moves."""
+        if self.update_every == 1 and not self.start_step:
+            return True
         completed = slot["completed"]
         return both(completed >= self.start_step, is_multiple(completed, self.update_every))
 
@@ -132,6 +136,8 @@ class Average(Hook):
 
     def _stepped(self, state: TrainState) -> Flag:
         """Tell whether an optimizer of the model stepped; a model that no optimizer holds follows any step."""
+        if all(flag is True for flag in state.stepped.values()):
+            return True
         own = [state.stepped[key] for key in state.owners.of_model(self.model_key) if key in state.stepped]
         return reduce(either, own) if own else True
 

@@ -81,7 +81,7 @@ class SkipNonFinite(Hook):
         good = is_finite(state.loss)
         if state.raw_loss is not state.loss:
             good = both(good, is_finite(state.raw_loss))
-        if self.drop:
+        if self.drop or good is True:
             return Outcome(state, good, state.loss)
         enters_bad = both(negate(will_skip), negate(good))
         if enters_bad is False:
@@ -99,8 +99,8 @@ class SkipNonFinite(Hook):
 
     def _judge_window(self, state: TrainState) -> Flag:
         """Return whether losses and gradients of the window are finite."""
-        good = negate(peek(state.hooks[self.name]["bad"]))
-        return both(good, negate(_bad_gradients(state)))
+        bad = peek(state.hooks[self.name]["bad"])
+        return negate(_bad_gradients(state) if bad is False else either(bad, _bad_gradients(state)))
 
 
 def _beside(flag: Flag, tensor: Tensor) -> Flag:
@@ -113,4 +113,5 @@ def _bad_gradients(state: TrainState) -> Flag:
     norm = state.metrics.get("grad_norm")
     if norm is None:
         return any_non_finite(state)
-    return select(is_finite(norm), lambda: False, lambda: any_non_finite(state))
+    finite = is_finite(norm)
+    return False if finite is True else select(finite, lambda: False, lambda: any_non_finite(state))

@@ -24,6 +24,7 @@ class Applier:
         """Keep the real objects; make sure the user's scaler has its tensors."""
         self.models, self.optimizers, self.scaler = models, optimizers, scaler
         self._grads: FrozenMap[Any] = models.gradients()
+        self._none: FrozenMap[Any] = FrozenMap(dict.fromkeys(models.modules, EMPTY))
         self._cases: dict[tuple[str, ...], FrozenMap[Any]] = {}
         if scaler is not None:
             # GradScaler makes its tensors at the first scale(); update(new_scale) needs them.
@@ -85,8 +86,7 @@ class Applier:
 
     def zero_grad(self, state: TrainState) -> TrainState:
         """Clear the gradients of a window that is about to open, and what it had counted."""
-        self.optimizers.zero_grad()
-        self._grads = self.models.gradients()
+        self._grads = self._none if self.optimizers.zero_grad() else self.models.gradients()
         return state.replace(grads=self._grads, window=state.window.cleared())
 
     def discard_gradients(self, state: TrainState) -> TrainState:
@@ -119,8 +119,7 @@ class Applier:
 
         Whatever an optimizer or a scheduler raises carries, as ``partial``, the optimizers that had stepped.
         """
-        found: FrozenMap[Any] = state.scaler.get("found_inf", EMPTY)
-        wanted = [key for key in self.optimizers.by_key if proceed and not found.get(key, False)]
+        wanted = self._wanted(state.scaler) if proceed else []
         done: list[str] = []
         try:
             try:
@@ -132,6 +131,12 @@ class Applier:
             error.partial = done  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
             raise
         return state.replace(stepped=self._said(tuple(wanted)))
+
+    def _wanted(self, scaler: FrozenMap[Any]) -> list[str]:
+        """Return the optimizers whose gradients did not overflow."""
+        found: FrozenMap[Any] = scaler.get("found_inf", EMPTY)
+        every = list(self.optimizers.by_key)
+        return [key for key in every if not found.get(key, False)] if found else every
 
     def _said(self, stepped: tuple[str, ...]) -> FrozenMap[Any]:
         """Return which optimizers stepped, as part of a state; made once for each case."""

@@ -45,7 +45,8 @@ def run_step(driver: Driver) -> None:
     going = resolve(driver, Stage.DO_OPTIMIZER_STEP, proceed)
     failure = _act(driver, proceed=going and boundary)
     try:
-        driver.fire_after_step(not _ran(driver.state, proceed=going and boundary))
+        ran = driver.phase is Phase.STEPPED or _ran(driver.state, proceed=going and boundary)
+        driver.fire_after_step(not ran)
     finally:
         if failure is not None:
             raise failure

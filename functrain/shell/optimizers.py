@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from operator import is_
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from functrain._owners import Owners
 from functrain._tree import FrozenMap
+from functrain.shell.grad_mode import UNCHANGED
 from functrain.shell.models import Models, keyed
 from functrain.shell.ownership import owners_of
 
@@ -54,13 +55,16 @@ class Optimizers:
             self._sort_out()
         return self.owners
 
-    def zero_grad(self) -> None:
-        """Clear gradients, also of trainable parameters that no optimizer holds."""
+    def zero_grad(self) -> bool:
+        """Clear gradients, also of trainable parameters that nobody holds; return whether for sure none is left."""
+        cleared = True
         for optimizer in self.by_key.values():
-            _clear(optimizer)
+            cleared = _clear(optimizer) and cleared
         for leaf in self._unheld:
             if leaf.requires_grad:
                 leaf.grad = None
+            cleared = cleared and leaf.grad is None
+        return cleared
 
     def hyper(self) -> FrozenMap[Any]:
         """Return the numbers of all groups; the same object as long as none has changed."""
@@ -87,7 +91,7 @@ class Optimizers:
 
     def overridden(self, wanted: FrozenMap[Any]) -> AbstractContextManager[None]:
         """Let hyper-parameters that a hook changed hold for one step."""
-        return nullcontext() if wanted is self._read else self._overridden(list(self._changes(wanted)))
+        return UNCHANGED if wanted is self._read else self._overridden(list(self._changes(wanted)))
 
     @contextmanager
     def _overridden(self, changes: list[tuple[dict[str, Any], str, Any, Any]]) -> Generator[None]:
@@ -118,14 +122,18 @@ class Optimizers:
         return [each for each in self.schedulers.values() if isinstance(each, ReduceLROnPlateau)]
 
 
-def _clear(optimizer: Optimizer) -> None:
-    """Clear the gradients of an optimizer: its own way if it has one; torch's takes most of its time for a profiler."""
+def _clear(optimizer: Optimizer) -> bool:
+    """Clear the gradients of an optimizer: its own way if it has one; torch's takes most of its time for a profiler.
+
+    Return whether it was torch's way, after which none is left.
+    """
     if getattr(optimizer.zero_grad, "__func__", None) is not Optimizer.zero_grad:
         optimizer.zero_grad(set_to_none=True)
-        return
+        return False
     for group in optimizer.param_groups:
         for leaf in group["params"]:
             leaf.grad = None
+    return True
 
 
 def _is_number(value: Any) -> bool:
