@@ -51,6 +51,10 @@ class Pairs:
             groups.setdefault((target.device, target.dtype), []).append((target, source))
         self._movers = [mover for group in groups.values() for mover in _movers(group)]
 
+    def alone(self) -> Mover:
+        """Return the one way that suits all pairs if there is one, else these."""
+        return self._movers[0] if len(self._movers) == 1 else self
+
     def copy_(self) -> None:
         """Make every target equal to its source."""
         for mover in self._movers:

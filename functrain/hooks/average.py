@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import BeforeValidator, Field, StringConstraints
+from torch import Tensor
 
 from functrain._hook import Hook, Outcome, Stages
 from functrain._restriction import Selector, chosen
@@ -15,7 +16,7 @@ from functrain._stage import Stage
 from functrain._state import EMPTY, TrainState
 from functrain._tree import FrozenMap
 from functrain.hooks.average_place import named_device, require_device
-from functrain.hooks.shadow import as_they_are, follow_, followed, shadow_of, where_finite
+from functrain.hooks.shadow import Seen, as_they_are, followed, move_, paired, shadow_of, where_finite
 
 ModelKey = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
@@ -120,7 +121,10 @@ class Average(Hook):
             return Outcome(state, True, state.loss)
         slot = state.hooks[self.name]
         slot = slot | {"completed": slot["completed"] + stepped}
-        averaged = self._averaged_where(both(stepped, self.due(slot)), slot, state)
+        due = both(stepped, self.due(slot))
+        if due is True and state.donated:
+            return self._moved_(state, slot)
+        averaged = slot if due is False else select(due, lambda: self._averaged(slot, state), lambda: slot)
         return Outcome(self.followed_up(state.with_slot(self.name, averaged), stepped), True, state.loss)
 
     def due(self, slot: Any) -> Flag:
@@ -141,20 +145,34 @@ class Average(Hook):
         own = [state.stepped[key] for key in state.owners.of_model(self.model_key) if key in state.stepped]
         return reduce(either, own) if own else True
 
-    def _averaged_where(self, due: Flag, slot: Any, state: TrainState) -> Any:
-        """Return the averaged slot where due; a tensor computes both, so nothing may be overwritten then."""
-        if isinstance(due, bool):
-            return self._averaged(slot, state, donated=state.donated) if due else slot
-        return select(due, lambda: self._averaged(slot, state, donated=False), lambda: slot)
+    def _averaged(self, slot: Any, state: TrainState) -> Any:
+        """Return the slot after an update, with a new shadow."""
+        copies, weight = self.copies(slot), self.weight(slot)
+        weights, buffers, seen = self._followed(state)
+        return self._counted(
+            slot,
+            followed(slot["shadow"], weights, weight, copies, seen),
+            followed(slot["buffers"], buffers, weight, copies if self.use_buffers else True, seen),
+        )
 
-    def _averaged(self, slot: Any, state: TrainState, *, donated: bool) -> Any:
-        """Move shadow and buffers, and count."""
-        first, weight = self.copies(slot), self.weight(slot)
-        move, seen = follow_ if donated else followed, where_finite if self.finite_only else as_they_are
+    def _moved_(self, state: TrainState, slot: Any) -> Outcome:
+        """Update a donated shadow in place, last of all: on a CPU what follows finds the caches full of weights."""
+        copies, weight = self.copies(slot), self.weight(slot)
+        weights, buffers, seen = self._followed(state)
+        shadow, pairs = paired(slot["shadow"], weights, seen)
+        others, other_pairs = paired(slot["buffers"], buffers, seen)
+        after = state.with_slot(self.name, self._counted(slot, shadow, others))
+        if other_pairs:
+            move_(other_pairs, weight, copies if self.use_buffers else True)
+        move_(pairs, weight, copies)
+        return Outcome(self.followed_up(after, True), True, state.loss)
+
+    def _followed(self, state: TrainState) -> tuple[FrozenMap[Tensor], FrozenMap[Tensor], Seen]:
+        """Return the weights and the buffers that are followed, and what is seen of them."""
         weights, buffers = state.params[self.model_key], state.buffers.get(self.model_key, EMPTY)
-        moved: dict[str, Any] = {
-            "shadow": move(slot["shadow"], weights, weight, first, seen),
-            "buffers": move(slot["buffers"], buffers, weight, first if self.use_buffers else True, seen),
-        }
-        moved["n_averaged"], moved["num_updates"] = slot["n_averaged"] + 1, slot["num_updates"] + 1
-        return slot | (moved | self.remembered(slot))
+        return weights, buffers, where_finite if self.finite_only else as_they_are
+
+    def _counted(self, slot: Any, shadow: FrozenMap[Tensor], buffers: FrozenMap[Tensor]) -> Any:
+        """Return the slot with what an update changes of it."""
+        counts = {"n_averaged": slot["n_averaged"] + 1, "num_updates": slot["num_updates"] + 1}
+        return slot | {"shadow": shadow, "buffers": buffers, **counts, **self.remembered(slot)}

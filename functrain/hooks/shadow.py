@@ -10,7 +10,7 @@ from torch import Tensor
 
 from functrain import _foreach
 from functrain._packing import is_packed, packed
-from functrain._pairs import Pairs
+from functrain._pairs import Mover, Pairs
 from functrain._select import Flag, Number, either, select
 from functrain._tree import FrozenMap
 from functrain.hooks.visits import Visits
@@ -18,6 +18,8 @@ from functrain.hooks.visits import Visits
 LOW_PRECISION = (torch.bfloat16, torch.float16)
 Seen: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """What an average sees of a weight, given the weight and its shadow, both on one device and in one dtype."""
+Moves: TypeAlias = tuple[tuple[bool, Mover], ...]
+"""What moves a shadow, and whether that can be averaged or is always copied."""
 
 
 def shadow_of(
@@ -65,49 +67,47 @@ def where_finite(weight: Tensor, shadow: Tensor) -> Tensor:
     return torch.where(weight.isfinite(), weight, shadow)
 
 
-def follow_(
-    shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], weight: Any, copies: Any, seen: Seen = as_they_are
-) -> FrozenMap[Tensor]:
-    """Move a donated shadow in place: copy, or lerp by ``weight``; groups are made once per source.
+def paired(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], seen: Seen) -> tuple[FrozenMap[Tensor], Moves]:
+    """Return a donated shadow, and how it moves towards its latest source: sorted out once per source.
 
-    What is small moves side by side with the others: a shadow that is not packed is so from its first update on.
+    What is small moves side by side with the others: a shadow that is not packed is so from its first update on. A
+    forward may replace buffers, and groups of old ones must go.
     """
     if not shadow:
-        return shadow
-    shadow, (averaged, copied) = _pairs(shadow, source, seen)
-    copied.copy_()
-    if copies or weight == 1.0:  # lerp(nan, x, 1) would be nan
-        averaged.copy_()
-    else:
-        averaged.lerp_(weight)
-    return shadow
-
-
-def _pairs(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], seen: Seen) -> tuple[FrozenMap[Tensor], Any]:
-    """Return a shadow and its groups for its latest source: a forward may replace buffers, and old ones must go."""
+        return shadow, ()
     latest = shadow.derived("pairs", _nothing_paired)
     if latest.get("source") is source:
         return shadow, latest["pairs"]
     alone = seen is not as_they_are or any(leaf.device != source[name].device for name, leaf in shadow.items())
     if not alone and not is_packed(shadow):
         shadow = FrozenMap(packed(shadow))
-    pairs = _paired(shadow, source, seen, alone)
+    pairs = _sorted_out(shadow, source, seen, alone)
     shadow.derived("pairs", _nothing_paired).update(source=source, pairs=pairs)
     return shadow, pairs
+
+
+def move_(moves: Moves, weight: Any, copies: Any) -> None:
+    """Move a donated shadow in place: copy, or lerp by ``weight``; what cannot be averaged is copied."""
+    for averages, mover in moves:
+        if copies or not averages or weight == 1.0:  # lerp(nan, x, 1) would be nan
+            mover.copy_()
+        else:
+            mover.lerp_(weight)
 
 
 def _nothing_paired() -> dict[str, Any]:
     return {}
 
 
-def _paired(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], seen: Seen, alone: bool) -> Any:
+def _sorted_out(shadow: FrozenMap[Tensor], source: FrozenMap[Tensor], seen: Seen, alone: bool) -> Moves:
     """Sort out what is averaged and what is copied; in groups at once, unless each has to be looked at or sent for."""
-
-    def sides(yes: bool) -> tuple[list[Tensor], list[Tensor]]:
-        names = [name for name, leaf in shadow.items() if _averages(leaf) is yes]
-        return [shadow[name] for name in names], [source[name] for name in names]
-
-    return Visits(*sides(yes=True), seen) if alone else Pairs(*sides(yes=True)), Pairs(*sides(yes=False))
+    found: list[tuple[bool, Mover]] = []
+    for averages in (False, True):
+        names = [name for name, leaf in shadow.items() if _averages(leaf) is averages]
+        sides = [shadow[name] for name in names], [source[name] for name in names]
+        if names:
+            found.append((averages, Visits(*sides, seen) if alone and averages else Pairs(*sides).alone()))
+    return tuple(found)
 
 
 def followed(

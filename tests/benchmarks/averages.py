@@ -27,8 +27,7 @@ def functrain_hook(model: nn.Module) -> Contender:
     state = Shell(model, torch.optim.SGD(model.parameters(), lr=0.1), hook).state
     state = state.replace(stepped=dict.fromkeys(state.stepped, True))
 
-    @torch.no_grad()
-    def update() -> None:
+    def update() -> None:  # on detached tensors, as the raw kernel: neither needs a mode
         nonlocal state
         state = hook(state, Stage.AFTER_OPTIMIZER_STEP, False).state
 

@@ -80,6 +80,7 @@ class ByHand:
         with self._autocast():
             loss = self.plant.loss_of(batch)
         self.presented += 1
+        self.unit = self.unit or 2.0 ** math.ceil(math.log2(batch.weight))  # also of one that is dropped
         if self.recipe.skips and not loss.isfinite():
             for held, copy in kept:
                 held.copy_(copy)
@@ -111,7 +112,6 @@ class ByHand:
         """Divide, or weigh, then scale; fp16 takes weights in units of a power of two."""
         if self.recipe.weighted:
             if self.recipe.precision == "fp16":
-                self.unit = self.unit or 2.0 ** math.ceil(math.log2(weight))
                 weight = weight / self.unit
             loss = loss * weight
         elif self.recipe.every > 1:

@@ -42,22 +42,29 @@ class Shrinking(ClipValue):
         return multiplied(super().update(state, stage, will_skip), 0.5, will_skip)
 
 
-class Overshooting(EMA):
+class NeverInPlace(EMA):
+    """Makes a new shadow for every update; itself not broken."""
+
+    def _moved_(self, state: TrainState, slot: Any) -> Outcome:
+        return Outcome(state.with_slot(self.name, self._averaged(slot, state)), True, state.loss)
+
+
+class Overshooting(NeverInPlace):
     """Goes twice as far as the weights."""
 
-    def _averaged(self, slot: Any, state: TrainState, *, donated: bool) -> Any:
-        found = super()._averaged(slot, state, donated=False)
+    def _averaged(self, slot: Any, state: TrainState) -> Any:
+        found = super()._averaged(slot, state)
         away = {name: shadow * 2 + 1 for name, shadow in found["shadow"].items()}
         return found | {"shadow": away}
 
 
-class FromZero(EMA):
+class FromZero(NeverInPlace):
     """Starts at zero, as Adam's moments do, and corrects nothing."""
 
-    def _averaged(self, slot: Any, state: TrainState, *, donated: bool) -> Any:
+    def _averaged(self, slot: Any, state: TrainState) -> Any:
         zeros = {name: torch.zeros_like(shadow) for name, shadow in slot["shadow"].items()}
         first = select(slot["n_averaged"] == 0, lambda: slot | {"shadow": zeros}, lambda: slot)
-        return super()._averaged(first | {"n_averaged": slot["n_averaged"] + 1}, state, donated=False)
+        return super()._averaged(first | {"n_averaged": slot["n_averaged"] + 1}, state)
 
 
 class Inverted(SkipSpikes):
