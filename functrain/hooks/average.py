@@ -121,7 +121,7 @@ class Average(Hook):
             return Outcome(state, True, state.loss)
         slot = state.hooks[self.name]
         slot = slot | {"completed": slot["completed"] + stepped}
-        due = both(stepped, self.due(slot))
+        due = self.due(slot) if stepped is True else both(stepped, self.due(slot))
         if due is True and state.donated:
             return self._moved_(state, slot)
         averaged = slot if due is False else select(due, lambda: self._averaged(slot, state), lambda: slot)
@@ -140,7 +140,10 @@ class Average(Hook):
 
     def _stepped(self, state: TrainState) -> Flag:
         """Tell whether an optimizer of the model stepped; a model that no optimizer holds follows any step."""
-        if all(flag is True for flag in state.stepped.values()):
+        for flag in state.stepped.values():
+            if flag is not True:
+                break
+        else:
             return True
         own = [state.stepped[key] for key in state.owners.of_model(self.model_key) if key in state.stepped]
         return reduce(either, own) if own else True
