@@ -24,7 +24,7 @@ class Clock(_tree.Record):
         optimizer_steps: steps of each optimizer, by its key.
 
     >>> clock = Clock(optimizer_steps=_tree.FrozenMap({"main": 0}))
-    >>> clock.updated(True, _tree.FrozenMap({"main": True}), True).presented().step
+    >>> clock.updated(True, _tree.FrozenMap({"main": True}), True).step
     1
     """
 
@@ -37,7 +37,7 @@ class Clock(_tree.Record):
     skipping_since: Number = -1
     optimizer_steps: _tree.FrozenMap[Number] = field(default_factory=_tree.FrozenMap[Number])
 
-    def updated(self, boundary: Flag, stepped: _tree.FrozenMap[Flag], ran: Flag, presented: int = 0) -> Clock:
+    def updated(self, boundary: Flag, stepped: _tree.FrozenMap[Flag], ran: Flag, presented: int = 1) -> Clock:
         """Return the clock after an update: a step, a skip, or, inside a window, neither.
 
         ``presented`` micro-batches have come with it; the flush of a partial window presents none.
@@ -59,10 +59,6 @@ class Clock(_tree.Record):
             skipping_since=select(ran, lambda: -1, lambda: since),
             **counts,
         )
-
-    def presented(self) -> Clock:
-        """Return the clock after a micro-batch; the flush of a partial window presents none."""
-        return self.replace(batch=self.batch + 1, epoch_batch=self.epoch_batch + 1)
 
     def next_epoch(self) -> Clock:
         """Return the clock at the start of the next epoch."""

@@ -126,18 +126,19 @@ def test_a_clock_counts_steps_skips_and_waiting() -> None:
     steps = FrozenMap({"a": True, "b": False})
     none = FrozenMap({"a": False, "b": False})
     clock = Clock(optimizer_steps=FrozenMap({"a": 0, "b": 0}))
-    clock = clock.updated(False, none, False).presented()
+    clock = clock.updated(False, none, False)
     assert (clock.step, clock.skipped, clock.batch) == (0, 0, 1)
-    clock = clock.updated(True, none, False).presented().updated(True, none, False).presented()
+    clock = clock.updated(True, none, False).updated(True, none, False)
     assert (clock.skipped, clock.consecutive_skips, clock.skipping_since) == (2, 2, 1)
-    clock = clock.updated(True, steps, True).presented()
+    clock = clock.updated(True, steps, True)
     assert (clock.step, clock.skipped, clock.consecutive_skips, clock.skipping_since) == (1, 2, 0, -1)
     assert dict(clock.optimizer_steps) == {"a": 1, "b": 0}
 
 
 def test_an_epoch_starts_its_own_count_of_batches() -> None:
     """next_epoch counts the epoch and restarts epoch_batch only."""
-    clock = Clock().presented().presented().next_epoch().presented()
+    waited: tuple[Any, ...] = (False, FrozenMap(), False)
+    clock = Clock().updated(*waited).updated(*waited).next_epoch().updated(*waited)
     assert (clock.batch, clock.epoch, clock.epoch_batch) == (3, 1, 1)
 
 

@@ -56,7 +56,7 @@ def test_the_clock(clock: Clock, boundary: bool, first: bool, second: bool) -> N
 
     def after(form: Any) -> Clock:
         here, flags = in_form(clock, form), in_form(stepped, form)
-        return here.updated(in_form(boundary, form), flags, in_form(ran, form)).presented().next_epoch()
+        return here.updated(in_form(boundary, form), flags, in_form(ran, form)).next_epoch()
 
     agree(after("python"), after("tensor"))
 
