@@ -114,8 +114,7 @@ class Accumulate(Hook):
         if state.window.boundary is False:
             return state
         slot = state.hooks[self.name]
-        boundary = state.window.boundary
-        position = 0 if boundary is True else select(boundary, lambda: 0, lambda: slot["position"])
+        position = select(state.window.boundary, lambda: 0, lambda: slot["position"])
         return state.with_slot(self.name, slot | {"position": position})
 
 

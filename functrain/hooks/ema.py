@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from functrain._select import Flag, Number, equal, maximum
+from functrain._select import Flag, Number, maximum
 from functrain.hooks.average import Average
 from functrain.hooks.numbers import power
 from functrain.hooks.warmup import InverseGammaWarmup, TensorFlowWarmup, Warmup, YOLOWarmup
@@ -98,7 +98,7 @@ class EMA(Average):
 
     def copies(self, slot: Any) -> Flag:
         """Tell whether this update is a copy."""
-        return equal(slot["n_averaged"], 0) if self.first == "copy" else False
+        return super().copies(slot) if self.first == "copy" else False
 
     def remembered(self, slot: Any) -> dict[str, Number]:
         """Return the product of all decays, if the average starts from zero."""

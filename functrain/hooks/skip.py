@@ -99,8 +99,7 @@ class SkipNonFinite(Hook):
 
     def _judge_window(self, state: TrainState) -> Flag:
         """Return whether losses and gradients of the window are finite."""
-        bad = peek(state.hooks[self.name]["bad"])
-        return negate(_bad_gradients(state) if bad is False else either(bad, _bad_gradients(state)))
+        return negate(either(peek(state.hooks[self.name]["bad"]), _bad_gradients(state)))
 
 
 def _beside(flag: Flag, tensor: Tensor) -> Flag:
@@ -113,5 +112,4 @@ def _bad_gradients(state: TrainState) -> Flag:
     norm = state.metrics.get("grad_norm")
     if norm is None:
         return any_non_finite(state)
-    finite = is_finite(norm)
-    return False if finite is True else select(finite, lambda: False, lambda: any_non_finite(state))
+    return select(is_finite(norm), lambda: False, lambda: any_non_finite(state))

@@ -119,7 +119,8 @@ class Applier:
 
         Whatever an optimizer or a scheduler raises carries, as ``partial``, the optimizers that had stepped.
         """
-        wanted = self._wanted(state.scaler) if proceed else []
+        found: FrozenMap[Any] = state.scaler.get("found_inf", EMPTY)
+        wanted = [key for key in self.optimizers.by_key if proceed and not found.get(key, False)]
         done: list[str] = []
         try:
             try:
@@ -131,12 +132,6 @@ class Applier:
             error.partial = done  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
             raise
         return state.replace(stepped=self._said(tuple(wanted)))
-
-    def _wanted(self, scaler: FrozenMap[Any]) -> list[str]:
-        """Return the optimizers whose gradients did not overflow."""
-        found: FrozenMap[Any] = scaler.get("found_inf", EMPTY)
-        every = list(self.optimizers.by_key)
-        return [key for key in every if not found.get(key, False)] if found else every
 
     def _said(self, stepped: tuple[str, ...]) -> FrozenMap[Any]:
         """Return which optimizers stepped, as part of a state; made once for each case."""

@@ -45,8 +45,7 @@ def run_step(driver: Driver) -> None:
     going = resolve(driver, Stage.DO_OPTIMIZER_STEP, proceed)
     failure = _act(driver, proceed=going and boundary)
     try:
-        ran = driver.phase is Phase.STEPPED or _ran(driver.state, proceed=going and boundary)
-        driver.fire_after_step(not ran)
+        driver.fire_after_step(not _ran(driver.state, proceed=going and boundary))
     finally:
         if failure is not None:
             raise failure
